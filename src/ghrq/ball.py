@@ -32,6 +32,7 @@ __all__ = [
     "midpoint",
     "midpoint_from_sums",
     "mobius_add",
+    "mobius_add_with_gaps",
     "mobius_sub",
     "pairwise_distance",
     "project",
@@ -94,11 +95,21 @@ def conformal_factor(x: Tensor, c: Curvature = 1.0) -> Tensor:
 def mobius_add(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     """Möbius addition ``x ⊕ y = (α s + c‖s‖² x) / (αβ + c‖s‖²)`` with ``s = x + y``. ``(..., d)``."""
     dtype = _result_type(x, y)
-    x, y, c = _computable(x), _computable(y), _checked(c)
+    x, y = _computable(x), _computable(y)
+    return mobius_add_with_gaps(x, gap(x, c), y, gap(y, c), c)[0].to(dtype)
+
+
+def mobius_add_with_gaps(x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
+    """``x ⊕ y`` and its gap ``αβ / (αβ + c‖x+y‖²)``, from the gaps ``α, β (..., 1)`` of float32 or float64 points.
+
+    A chain of sums that hands on its gaps this way keeps them right to all digits of their type, even where the
+    points themselves have rounded onto the boundary.
+    """
+    c = _checked(c)
     s = x + y
-    alpha, beta, cs = gap(x, c), gap(y, c), c * _square_norm(s)
-    denominator = alpha * beta + cs
-    return _combine(alpha / denominator, s, cs / denominator, x).to(dtype)
+    gaps, cs = alpha * beta, c * _square_norm(s, alpha.dtype)
+    denominator = gaps + cs
+    return _combine(alpha / denominator, s, cs / denominator, x), gaps / denominator
 
 
 def mobius_sub(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -278,14 +289,14 @@ def _wide(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
-def _norm(x: Tensor) -> Tensor:
-    """``‖x‖`` as ``(..., 1)`` in float64, without a float64 copy of x; its gradient at 0 is 0."""
-    norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_wide(x))
+def _norm(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """``‖x‖`` as ``(..., 1)``, by default in float64 (without a float64 copy of x); its gradient at 0 is 0."""
+    norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype or _wide(x))
     return norm
 
 
-def _square_norm(x: Tensor) -> Tensor:
-    return _norm(x).square()
+def _square_norm(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    return _norm(x, dtype).square()
 
 
 def _shrink(x: Tensor, c: Curvature, bound: float) -> Tensor:

@@ -1,0 +1,163 @@
+"""Which code is nearest: one matrix product, in chunks that stay in the cache.
+
+asinh is monotone and the gap of x is the same for all codes, so with ``w_j = 1/(1 - c‖y_j‖²)``
+
+    argmin_j d(x, y_j)  =  argmin_j w_j‖x - y_j‖²  =  argmin_j  w_j‖y_j‖² - ⟨2x/(1 + c‖x‖²), w_j y_j⟩
+
+(the last step uses ``w_j = 1 + c w_j‖y_j‖²`` and drops what is constant along j). That is one ``addmm`` with the
+same shapes as in flat space, no transcendental function and no ``(N, K, d)`` tensor.
+
+In float32 the product cannot tell codes apart that are much nearer to x than x is to the origin. Rows where the
+best value is that small are looked up again in float64, centred on the codebook; they are rare unless codes
+sit in one place.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ghrq import ball
+
+# A chunk of the (N, K) matrix of values: a product and its minimum run several times faster inside the cache.
+CHUNK_BYTES = 4 * 2**20
+
+# Relative rounding error that a row's best value may carry before the row is looked up again, in units of eps.
+_DOUBT = 2.0**17
+
+# How many candidates of a second look are compared by their differences: near-duplicates come in twos and threes.
+_FEW = 4
+
+# torch finds the minimum of a row about ten times faster than its place. So wide rows are cut into blocks of
+# this many values: minimum of each block, place of the best block, place within it.
+_BLOCK = 64
+
+
+class CodeTable(NamedTuple):
+    """Codebooks made ready for search; all leading dimensions ``...`` are those of the codebooks."""
+
+    codes: Tensor
+    """``(..., K, d)`` points of the ball."""
+    gaps: Tensor
+    """``(..., K)`` their gaps ``1 - c‖y‖²``."""
+    matrix: Tensor
+    """``(..., K, d)`` the codes divided by minus their gaps."""
+    bias: Tensor
+    """``(..., K)`` their squared norms divided by their gaps."""
+
+    def stage(self, index: int) -> "CodeTable":
+        """The table of one stage of a stack."""
+        return CodeTable(*(field[index] for field in self))
+
+
+class Nearest(NamedTuple):
+    """The result of a search over ``N`` rows."""
+
+    chosen: Tensor
+    """``(N,)`` int64."""
+    gap: Tensor
+    """``(N,)`` the gap of the code found."""
+
+
+def nearest(x: Tensor, codes: Tensor, c: ball.Curvature = 1.0) -> Tensor:
+    """The index of the code nearest to each row: ``x (N, d)``, ``codes (K, d)`` on the ball -> ``(N,)`` int64."""
+    gap = ball.gap(x, c).squeeze(-1).to(x.dtype)
+    square = x.square().sum(-1)
+    return search(x, square, gap, code_table(codes, c)).chosen
+
+
+@torch.no_grad()
+def code_table(codes: Tensor, c: ball.Curvature) -> CodeTable:
+    """Prepare codebooks ``(..., K, d)`` for :func:`search`."""
+    codes = codes.detach()
+    gaps = ball.gap(codes, c).to(codes.dtype)
+    bias = codes.square().sum(-1) / gaps.squeeze(-1)
+    return CodeTable(codes, gaps.squeeze(-1), codes / -gaps, bias)
+
+
+@torch.no_grad()
+def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
+    """Find the nearest code of one table for each row of ``x (N, d)``, float32 or float64.
+
+    ``square (N,)`` is ``‖x‖²`` and ``gap (N,)`` is ``1 - c‖x‖²``; a cascade has both at hand. Extra memory is a
+    few numbers a row and one chunk.
+    """
+    left = x * (2.0 / (2.0 - gap)).unsqueeze(-1)
+    if torch.compiler.is_exporting():
+        index = _exact_search(x, table.codes, table.gaps)
+        return Nearest(index, table.gaps[index])
+    if torch.compiler.is_compiling():
+        index = _search_op(left, x, square, gap, *table)
+    else:
+        index = _search(left, x, square, gap, table)
+    return Nearest(index, table.gaps.index_select(0, index))
+
+
+def _search(left: Tensor, x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Tensor:
+    rows, codes = x.shape[0], table.bias.shape[0]
+    chunk = max(1, CHUNK_BYTES // (codes * x.element_size()))
+    index = torch.empty(rows, dtype=torch.int64, device=x.device)
+    best = torch.empty(rows, dtype=x.dtype, device=x.device)
+    matrix = table.matrix.mT
+    for start in range(0, rows, chunk):
+        stop = start + chunk
+        values = torch.addmm(table.bias, left[start:stop], matrix)
+        best[start:stop], index[start:stop] = _minimum(values)
+    doubtful = _doubtful(best, square, gap, table.gaps, index)
+    if doubtful.any():
+        again = doubtful.nonzero().squeeze(-1)
+        for part in again.split(chunk):
+            index[part] = _exact_search(x[part], table.codes, table.gaps)
+    return index
+
+
+def _minimum(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest value of each row and its place."""
+    rows, columns = values.shape
+    if columns < 4 * _BLOCK or columns % _BLOCK or values.device.type != "cpu":
+        best, place = values.min(dim=1)
+        return best, place
+    blocks = values.view(rows, columns // _BLOCK, _BLOCK)
+    best, block = blocks.amin(dim=2).min(dim=1)
+    starts = torch.arange(0, rows * blocks.shape[1], blocks.shape[1], device=values.device)
+    within = blocks.view(-1, _BLOCK).index_select(0, block + starts).min(dim=1).indices
+    return best, block * _BLOCK + within
+
+
+def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, index: Tensor) -> Tensor:
+    """Rows whose best ``w‖x - y‖²`` is so small against ``w‖x‖²`` that rounding may have chosen the code.
+
+    A code that lies much nearer to x than the one found has about x's own gap, which bounds its weight w.
+    """
+    value = (2.0 - gap) * best + square
+    smallest = torch.minimum(code_gaps.index_select(0, index), torch.maximum(gap, code_gaps.min()))
+    return value * smallest < _DOUBT * torch.finfo(best.dtype).eps * square
+
+
+def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
+    """Search in float64 around the mean of the codes; the best few are compared by their differences from x."""
+    x, codes, gaps = x.double(), codes.double(), gaps.double()
+    centre = codes.mean(0)
+    x, codes = x - centre, codes - centre
+    square = (x * x).sum(-1, keepdim=True)
+    left = torch.cat((x, square, torch.ones_like(square)), dim=1)
+    right = torch.cat((-2.0 * codes, torch.ones_like(codes[:, :1]), (codes * codes).sum(-1, keepdim=True)), dim=1)
+    few = (left @ (right / gaps.unsqueeze(-1)).mT).topk(min(_FEW, codes.shape[0]), dim=1, largest=False).indices
+    delta = codes[few] - x.unsqueeze(1)
+    best = ((delta * delta).sum(-1) / gaps[few]).argmin(dim=1, keepdim=True)
+    return few.gather(1, best).squeeze(1)
+
+
+@torch.library.custom_op("ghrq::search", mutates_args=())
+def _search_op(
+    left: Tensor, x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor, bias: Tensor
+) -> Tensor:
+    """The search as one operator, so that a compiled graph keeps its chunks and its second look."""
+    return _search(left, x, square, gap, CodeTable(codes, gaps, matrix, bias))
+
+
+@_search_op.register_fake
+def _(
+    left: Tensor, x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor, bias: Tensor
+) -> Tensor:
+    return left.new_empty(left.shape[0], dtype=torch.int64)

@@ -1,0 +1,111 @@
+"""How a point is taken apart into codes and put together again.
+
+Two rules, named by how they put codes together:
+
+``nested``   (Hyperbolic Residual Aggregation)  ``r_i = (-q_i) ⊕ r_{i-1}``,  ``ẑ = q_1 ⊕ (q_2 ⊕ (… ⊕ q_N))``
+``chained``  (the naive order)                  ``r_i = r_{i-1} ⊕ (-q_i)``,  ``ẑ = ((q_1 ⊕ q_2) ⊕ …) ⊕ q_N``
+
+Only the nested rule undoes itself: left cancellation gives ``q_i ⊕ r_i = r_{i-1}`` at every stage, hence
+``q_1 ⊕ (… ⊕ (q_N ⊕ r_N)) = z``. In flat space both are ``r - q`` and ``Σ q``.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ghrq import ball
+from ghrq.nearest import CodeTable, search
+
+Aggregation = Literal["nested", "chained"]
+
+
+def residual(r: Tensor, q: Tensor, c: float, aggregation: Aggregation) -> Tensor:
+    """What is left of ``r (..., d)`` once the code ``q (..., d)`` is removed."""
+    if c == 0.0:
+        return r - q
+    return ball.mobius_sub(q, r, c) if aggregation == "nested" else ball.mobius_add(r, -q, c)
+
+
+def aggregate(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: Sequence[Tensor] = ()) -> Tensor:
+    """Put ``parts`` (coarse to fine, each ``(..., d)``) together again: ``(..., d)``.
+
+    ``gaps``: the gaps ``(..., 1)`` of the parts where they are known already.
+    """
+    if c == 0.0:
+        return torch.stack(tuple(parts)).sum(0) if len(parts) > 1 else parts[0]
+    gaps = gaps or [ball.gap(part, c) for part in parts]
+    order = range(len(parts))
+    if aggregation == "nested":
+        order = order[::-1]
+    total, gap = parts[order[0]], gaps[order[0]]
+    for i in order[1:]:
+        if aggregation == "nested":
+            total, gap = ball.mobius_add_with_gaps(parts[i], gaps[i], total, gap, c)
+        else:
+            total, gap = ball.mobius_add_with_gaps(total, gap, parts[i], gaps[i], c)
+    return total
+
+
+def prefixes(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: Sequence[Tensor]) -> Tensor:
+    """:func:`aggregate` of the first 1, 2, … parts: ``(..., len(parts), d)``."""
+    if c == 0.0:
+        return torch.stack(tuple(parts), dim=-2).cumsum(-2)
+    if aggregation == "chained":
+        totals, total, gap = [parts[0]], parts[0], gaps[0]
+        for part, part_gap in zip(parts[1:], gaps[1:], strict=True):
+            total, gap = ball.mobius_add_with_gaps(total, gap, part, part_gap, c)
+            totals.append(total)
+        return torch.stack(totals, dim=-2)
+    # From the finest part outwards, every depth at once: column k holds q_i ⊕ (… ⊕ q_k) for all k ≥ i.
+    total, gap = parts[-1].unsqueeze(-2), gaps[-1].unsqueeze(-2)
+    for part, part_gap in zip(parts[-2::-1], gaps[-2::-1], strict=True):
+        part, part_gap = part.unsqueeze(-2), part_gap.unsqueeze(-2)
+        total, gap = ball.mobius_add_with_gaps(part, part_gap, total, gap, c)
+        total, gap = torch.cat((part, total), dim=-2), torch.cat((part_gap, gap), dim=-2)
+    return total
+
+
+class Step(NamedTuple):
+    """One stage of a walk down the cascade over ``n`` rows; every gap is ``(n, 1)``."""
+
+    chosen: Tensor
+    """``(n,)`` the code chosen."""
+    code: Tensor
+    """``(n, d)`` the code itself, ``q_i``."""
+    code_gap: Tensor
+    residual: Tensor
+    """``(n, d)`` what came in, ``r_{i-1}``."""
+    gap: Tensor
+    toward: Tensor
+    """``(n, d)`` the left residual ``(-q_i) ⊕ r_{i-1}``, which points from the code to the residual."""
+    square: Tensor
+    """``(n, 1)`` the squared chord ``‖r_{i-1} - q_i‖²``."""
+
+
+@torch.no_grad()
+def walk(point: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int) -> Iterator[Step]:
+    """Quantize ``point (n, d)`` stage by stage, float32 or float64, in closed form and without a graph.
+
+    The residual's gap is handed on from stage to stage instead of being measured on the rounded residual.
+    """
+    r, gap = point, ball.gap(point, c).to(point.dtype)
+    norm = point.square().sum(-1, keepdim=True)
+    for i in range(depth):
+        found = search(r, norm.squeeze(-1), gap.squeeze(-1), table.stage(i))
+        code, code_gap = table.codes[i].index_select(0, found.chosen), found.gap.unsqueeze(-1)
+        difference = r - code
+        square = torch.linalg.vector_norm(difference, dim=-1, keepdim=True).square()
+        if c == 0.0:
+            toward, norm = difference, square
+            yield Step(found.chosen, code, code_gap, r, gap, toward, square)
+            r = difference
+            continue
+        gaps, chord = gap * code_gap, c * square
+        denominator = gaps + chord
+        shrink = chord / denominator
+        toward = (difference * (code_gap / denominator)).addcmul(code, shrink, value=-1.0)
+        yield Step(found.chosen, code, code_gap, r, gap, toward, square)
+        r = toward if aggregation == "nested" else (difference * (gap / denominator)).addcmul(r, shrink)
+        gap, norm = gaps / denominator, square / denominator

@@ -1,0 +1,65 @@
+"""The user's mistakes, said plainly before anything changes.
+
+Values are looked at in eager mode on the CPU; a compiled or GPU step does not stop for it.
+"""
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Choice = TypeVar("Choice", bound=str)
+
+
+def one_of(name: str, value: Choice, choices: tuple[Choice, ...]) -> Choice:
+    """``value`` if it is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
+    """``z`` must be ``(..., dim)``, floating point and finite where ``mask (...)`` is true."""
+    if z.dim() == 0 or z.shape[-1] != dim:
+        raise ValueError(f"expected vectors of shape (..., {dim}), got shape {tuple(z.shape)}")
+    if not z.dtype.is_floating_point:
+        raise ValueError(f"expected floating point vectors, got {z.dtype}")
+    if mask is not None and (mask.shape != z.shape[:-1] or mask.dtype != torch.bool):
+        raise ValueError(
+            f"expected a boolean mask of shape {tuple(z.shape[:-1])}, got {mask.dtype} of shape {tuple(mask.shape)}"
+        )
+    # A sum is one fast pass and finite unless something is wrong (or overflows, which the second look tells apart).
+    if not _looks(z) or bool(z.sum().isfinite()):
+        return
+    bad = ~z.isfinite().all(-1)
+    bad = bad if mask is None else bad & mask
+    if bad.any():
+        first = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            f"z has NaN or infinite values in {int(bad.sum())} of {bad.numel()} vectors, the first at index {first}: "
+            "expected finite numbers"
+        )
+
+
+def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
+    """``codes`` must be integers ``(..., depth)``, ``1 ≤ depth ≤ num_stages``, from 0 to below ``codebook_size``."""
+    if codes.dim() == 0 or not 1 <= codes.shape[-1] <= num_stages:
+        raise ValueError(
+            f"expected codes of shape (..., depth), depth 1 to {num_stages}, got shape {tuple(codes.shape)}"
+        )
+    if codes.dtype.is_floating_point or codes.dtype.is_complex or codes.dtype == torch.bool:
+        raise ValueError(f"expected integer codes, got {codes.dtype}")
+    if _looks(codes) and codes.numel():
+        low, high = (int(value) for value in codes.aminmax())
+        if low < 0 or high >= codebook_size:
+            wrong = low if low < 0 else high
+            raise ValueError(
+                f"codes must be from 0 to {codebook_size - 1} (codebook_size={codebook_size}), got {wrong}"
+            )
+
+
+def _looks(tensor: Tensor) -> bool:
+    if torch.compiler.is_compiling() or tensor.device.type != "cpu":
+        return False
+    # Inside torch.func transforms there is no value to look at.
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

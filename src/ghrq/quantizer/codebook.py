@@ -1,0 +1,106 @@
+"""The codebooks' own life: their start, the count of their usage, the revival of dead codes, moving averages."""
+
+import torch
+from torch import Tensor, nn
+
+from ghrq import ball, distributed
+from ghrq.quantizer.kmeans import midpoint_sums
+
+INITIAL_RADIUS = 0.5
+
+
+def initial_codebooks(num_stages: int, codebook_size: int, dim: int, curvature: float) -> Tensor:
+    """Random codes ``(num_stages, codebook_size, dim)``: all directions alike, radius uniform up to 0.5."""
+    codes = nn.functional.normalize(torch.randn(num_stages, codebook_size, dim), dim=-1)
+    radius = INITIAL_RADIUS / (curvature or 1.0) ** 0.5
+    return codes * radius * (1.0 - torch.rand(num_stages, codebook_size, 1))
+
+
+class Usage(nn.Module):
+    """How often each code is chosen, relative to uniform use: a moving average ``share (num_stages, codebook_size)``.
+
+    It starts at 1, uniform, so that no code counts as dead before it had a chance. A share does not depend on the
+    batch size.
+    """
+
+    share: Tensor
+
+    def __init__(self, num_stages: int, codebook_size: int, decay: float) -> None:
+        super().__init__()
+        self.decay = decay
+        self.register_buffer("share", torch.ones(num_stages, codebook_size))
+
+    @torch.no_grad()
+    def update(self, codes: Tensor, weights: Tensor) -> None:
+        """Count ``codes (n, num_stages)`` with ``weights (n, num_stages)``."""
+        stages, size = self.share.shape
+        offsets = torch.arange(0, stages * size, size, device=codes.device)
+        counts = self.share.new_zeros(stages * size)
+        counts.scatter_add_(0, (codes + offsets).flatten(), weights.to(counts.dtype).flatten())
+        counts = distributed.sum_(counts).view(stages, size)
+        total = counts.sum(-1, keepdim=True)
+        # A stage that no row reached (depth dropout, an empty mask) keeps its shares.
+        share = torch.where(total > 0.0, counts * size / total.clamp(min=1e-30), self.share)
+        self.share.lerp_(share, 1.0 - self.decay)
+
+    def reset(self, where: Tensor | None = None) -> None:
+        """Back to uniform, everywhere or ``where (num_stages, codebook_size)`` is true."""
+        self.share.copy_(torch.ones_like(self.share) if where is None else torch.where(where, 1.0, self.share))
+
+
+class MovingMidpoints(nn.Module):
+    """Codebooks that follow their points: moving averages of the midpoint's sums ``Σλx`` and ``Σ(λ-1)``.
+
+    A code whose points stay where they are converges to exactly their midpoint; averages of ``⊕`` would drift outward.
+    """
+
+    s: Tensor
+    t: Tensor
+
+    def __init__(self, codebooks: Tensor, curvature: float, decay: float) -> None:
+        super().__init__()
+        self.curvature, self.decay = curvature, decay
+        self.register_buffer("s", torch.zeros(codebooks.shape, dtype=torch.float64))
+        self.register_buffer("t", torch.zeros(*codebooks.shape[:2], 1, dtype=torch.float64))
+        self.restart(codebooks)
+
+    @torch.no_grad()
+    def restart(self, codebooks: Tensor, where: Tensor | None = None) -> None:
+        """Make ``codebooks`` the averages, as if each code had had an even share of one batch at its own place."""
+        factor = 2.0 / ball.gap(codebooks.detach(), self.curvature).to(self.t.dtype)
+        weight = 1.0 / codebooks.shape[1]
+        s, t = weight * factor * codebooks.detach().to(self.s.dtype), weight * (factor - 1.0)
+        mask = torch.ones_like(t, dtype=torch.bool) if where is None else where.unsqueeze(-1)
+        self.s.copy_(torch.where(mask, s, self.s))
+        self.t.copy_(torch.where(mask, t, self.t))
+
+    @torch.no_grad()
+    def update(self, codebooks: Tensor, codes: Tensor, residuals: list[Tensor], weights: Tensor) -> None:
+        """Move ``codebooks`` in place. ``codes (n, N)``, ``N`` residuals ``(n, d)``, ``weights (n, N)``."""
+        sums = [
+            midpoint_sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
+            for i, r in enumerate(residuals)
+        ]
+        s = distributed.sum_(torch.stack([s for s, _ in sums])) / distributed.world_size()
+        t = distributed.sum_(torch.stack([t for _, t in sums])) / distributed.world_size()
+        self.s.lerp_(s.to(self.s.dtype), 1.0 - self.decay)
+        self.t.lerp_(t.to(self.t.dtype), 1.0 - self.decay)
+        # A code that nothing has come to for hundreds of steps has sums near 0 but keeps its place.
+        moved = ball.midpoint_from_sums(self.s, self.t, self.curvature)
+        codebooks.copy_(ball.project(torch.where(self.t > 1e-30, moved, codebooks).to(codebooks.dtype), self.curvature))
+
+
+@torch.no_grad()
+def revive(codebooks: Tensor, dead: Tensor, residuals: list[Tensor], weights: Tensor) -> None:
+    """Put the ``dead (N, K)`` codes, in place, onto random residuals of their stage: ``N`` tensors ``(n, d)``.
+
+    Rows are drawn by ``weights (n, N)``; all processes take the first one's.
+    """
+    for i, r in enumerate(residuals):
+        # A stage that no row reached this time has nothing to offer; uniform weights keep the draw defined.
+        chance = torch.where(weights[:, i].sum() > 0.0, weights[:, i], 1.0).float()
+        rows = torch.multinomial(chance, codebooks.shape[1], replacement=True)
+        codebooks[i].copy_(
+            torch.where(dead[i].unsqueeze(-1), r.index_select(0, rows).to(codebooks.dtype), codebooks[i])
+        )
+    distributed.from_first_(codebooks)

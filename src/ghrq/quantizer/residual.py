@@ -1,0 +1,389 @@
+"""The residual quantizer: a vector in, a short tuple of codes and the vector they stand for out."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ghrq import ball, distributed
+from ghrq.hub import HubMixin
+from ghrq.manifold import Euclidean, ManifoldParameter, PoincareBall
+from ghrq.nearest import CodeTable, code_table
+from ghrq.quantizer import cascade
+from ghrq.quantizer.beam import beam_search
+from ghrq.quantizer.cascade import Aggregation
+from ghrq.quantizer.checks import check_codes, check_vectors, one_of
+from ghrq.quantizer.codebook import MovingMidpoints, Usage, initial_codebooks, revive
+from ghrq.quantizer.diagnosis import Diagnosis, diagnose
+from ghrq.quantizer.kmeans import kmeans
+from ghrq.quantizer.scale import EncoderScale
+from ghrq.quantizer.straight_through import Commitment, Gradient, Routed, Rows, attached_route, transport_route
+
+Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
+
+KINDS: dict[str, tuple[Aggregation, Gradient, Commitment]] = {
+    "ghrq": ("nested", "transport", "first"),
+    "hra-only": ("nested", "identity", "every"),
+    "dhste-only": ("chained", "transport", "first"),
+    "naive": ("chained", "identity", "every"),
+    "euclidean": ("nested", "identity", "first"),
+}
+
+# Rows that encode and decode work on at a time: enough to keep the processor busy, few enough to stay in its cache.
+CHUNK_ROWS = 4096
+
+
+class Quantized(NamedTuple):
+    """``z_hat, codes, loss = rq(z)``."""
+
+    z_hat: Tensor
+    """The shape and type of the input."""
+    codes: Tensor
+    """``(..., num_stages)`` int64, coarse to fine."""
+    loss: Tensor
+    """``()`` codebook loss plus weighted commitment loss, to add to the reconstruction loss."""
+
+
+class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residual-quantization", "hyperbolic"]):
+    """Quantize vectors into ``num_stages`` codes each, coarse to fine, on the Poincaré ball.
+
+    >>> rq = ResidualQuantizer(dim=32, codebook_size=256, num_stages=4)
+    >>> z_hat, codes, loss = rq(torch.randn(8, 100, 32))
+    >>> z_hat.shape, codes.shape
+    (torch.Size([8, 100, 32]), torch.Size([8, 100, 4]))
+
+    Args:
+        dim: size of the vectors.
+        codebook_size: codes of each stage.
+        num_stages: codes of each vector.
+        kind: ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or ``"euclidean"``: a name for a
+            choice of ``aggregation``, ``gradient`` and ``commitment``, each of which can also be given by itself.
+        curvature: c of the ball ``{x : c‖x‖² < 1}``. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat
+            space, exactly: losses ``‖x - y‖²``, no maps, no difference between the kinds.
+        commitment_weight: β in ``Σ mean d(sg r, q)² + β Σ mean d(r, sg q)²``. Distances are geodesic and squared, the
+            sum runs over stages, the mean over vectors. Near the origin of the ball a geodesic is twice as long as
+            in flat space, so these losses are 4 times the Euclidean ones there.
+        aggregation: ``"nested"`` or ``"chained"``, see :mod:`ghrq.quantizer.cascade`.
+        gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.straight_through`.
+        commitment: which stages pull the encoder: ``"first"`` or ``"every"``.
+        discount: ``False`` gives the transported gradient back its factor ``λ_z²`` (for study: it diverges).
+        codebook_dim: size of the codes, if smaller than ``dim``: linear maps lead in and out.
+        codebook_update: ``"gradient"`` (the codebook loss) or ``"ema"`` (moving midpoints; the codebooks then have no
+            gradient and no loss term).
+        decay: of the moving averages of usage and midpoints.
+        revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
+            residuals of the batch; 0 switches it off. Give optimisers that keep moments to :meth:`attach`.
+        depth_dropout: in training, each entry of the first dimension uses a random number of stages from 1 to
+            ``num_stages``.
+        scale_control: keep the encoder's median radius at 0.5, see :class:`ghrq.quantizer.scale.EncoderScale`.
+
+    Attributes:
+        codebooks: ``(num_stages, codebook_size, codebook_dim)``, a geoopt parameter on the ball; Riemannian
+            optimisers (``geoopt.optim.RiemannianAdam``) keep it there.
+        revived: ``(num_stages, codebook_size)`` which codes the last training step brought back.
+
+    """
+
+    convention: Tensor
+    revived: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        codebook_size: int = 256,
+        num_stages: int = 4,
+        kind: Kind = "ghrq",
+        curvature: float = 1.0,
+        commitment_weight: float = 0.25,
+        *,
+        aggregation: Aggregation | None = None,
+        gradient: Gradient | None = None,
+        commitment: Commitment | None = None,
+        discount: bool = True,
+        codebook_dim: int | None = None,
+        codebook_update: Literal["gradient", "ema"] = "gradient",
+        decay: float = 0.99,
+        revive_below: float = 0.1,
+        depth_dropout: bool = False,
+        scale_control: bool = False,
+    ) -> None:
+        super().__init__()
+        one_of("kind", kind, tuple(KINDS))
+        for name, number in (("dim", dim), ("codebook_size", codebook_size), ("num_stages", num_stages)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        if not 0.0 <= curvature < float("inf"):
+            raise ValueError(f"curvature must be 0 or above, got {curvature}: the ball has sectional curvature -c")
+        self.dim, self.codebook_size, self.num_stages = dim, codebook_size, num_stages
+        self.codebook_dim = codebook_dim or dim
+        self.kind = kind
+        self.curvature = 0.0 if kind == "euclidean" else float(curvature)
+        defaults = KINDS[kind]
+        self.aggregation: Aggregation = one_of("aggregation", aggregation or defaults[0], get_args(Aggregation))
+        self.gradient: Gradient = one_of("gradient", gradient or defaults[1], get_args(Gradient))
+        self.commitment: Commitment = one_of("commitment", commitment or defaults[2], get_args(Commitment))
+        self.discount = discount
+        self.commitment_weight = commitment_weight
+        self.codebook_update = one_of("codebook_update", codebook_update, ("gradient", "ema"))
+        self.revive_below = revive_below
+        self.depth_dropout = depth_dropout
+
+        projected = self.codebook_dim != dim
+        self.project_in = nn.Linear(dim, self.codebook_dim) if projected else nn.Identity()
+        self.project_out = nn.Linear(self.codebook_dim, dim) if projected else nn.Identity()
+        manifold = PoincareBall(self.curvature) if self.curvature > 0.0 else Euclidean(ndim=1)
+        codebooks = initial_codebooks(num_stages, codebook_size, self.codebook_dim, self.curvature)
+        self.codebooks = ManifoldParameter(codebooks, manifold=manifold, requires_grad=codebook_update == "gradient")
+        self.usage = Usage(num_stages, codebook_size, decay)
+        self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if codebook_update == "ema" else None
+        self.scale = EncoderScale(self.curvature) if scale_control else None
+        self.register_buffer("revived", torch.zeros(num_stages, codebook_size, dtype=torch.bool), persistent=False)
+        # How the numbers are to be read, saved with them; whole numbers, so that no change of type touches them.
+        nested = int(self.aggregation == "nested" or self.curvature == 0.0)
+        self.register_buffer("convention", torch.tensor([round(self.curvature * 1e9), nested]))
+
+    # --- training ------------------------------------------------------------------------------------------
+
+    def forward(self, z: Tensor, mask: Tensor | None = None) -> Quantized:
+        """Quantize encoder outputs.
+
+        Args:
+            z: ``(..., dim)`` any vectors of flat space; the exponential map at the origin takes them to the ball.
+            mask: ``(...)`` true where ``z`` counts. Elsewhere (padding) the output is 0, the codes mean nothing, and
+                nothing is learnt.
+
+        Returns:
+            ``z_hat (..., dim)`` close to ``z``, ``codes (..., num_stages)``, ``loss ()``.
+
+        """
+        check_vectors(z, self.dim, mask)
+        if mask is not None:
+            z = torch.where(mask.unsqueeze(-1), z, 0.0)
+        rows = self._rows(z, mask)
+        v = self.project_in(z).reshape(-1, self.codebook_dim)
+        with torch.autocast(v.device.type, enabled=False):
+            v = self._computable(v)
+            if self.scale is not None and self.training:
+                self.scale.update(v, rows.weights)
+            routed = self._quantize(self._to_ball(v), rows)
+            v_hat = self._from_ball(routed.point)
+        z_hat = self.project_out(v_hat.to(z.dtype).reshape(*z.shape[:-1], self.codebook_dim))
+        if mask is not None:
+            z_hat = torch.where(mask.unsqueeze(-1), z_hat, 0.0)
+        return Quantized(z_hat, routed.codes.reshape(*z.shape[:-1], self.num_stages), self._loss(routed))
+
+    def quantize(self, p: Tensor, mask: Tensor | None = None) -> Quantized:
+        """:meth:`forward` on points of the ball: ``p (..., codebook_dim)``, no scale control, no linear maps."""
+        check_vectors(p, self.codebook_dim, mask)
+        if mask is not None:
+            p = torch.where(mask.unsqueeze(-1), p, 0.0)
+        with torch.autocast(p.device.type, enabled=False):
+            points = self._computable(p.reshape(-1, self.codebook_dim))
+            points = ball.project(points, self.curvature) if self.curvature > 0.0 else points
+            routed = self._quantize(points, self._rows(p, mask))
+        codes = routed.codes.reshape(*p.shape[:-1], self.num_stages)
+        return Quantized(routed.point.to(p.dtype).reshape(p.shape), codes, self._loss(routed))
+
+    def stage_losses(self, z: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Codebook and commitment loss of each stage, ``(num_stages,)`` each, unweighted; changes no state."""
+        check_vectors(z, self.dim, mask)
+        v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
+        routed = self._route(self._to_ball(v), self._rows(z, mask, dropout=False))
+        return routed.codebook_loss, routed.commitment_loss
+
+    @torch.no_grad()
+    def initialize(self, z: Tensor, mask: Tensor | None = None, iterations: int = 10) -> None:
+        """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least ``codebook_size`` vectors.
+
+        Sets the encoder scale too. When several processes train together, the first one's vectors decide.
+        """
+        check_vectors(z, self.dim, mask)
+        z = z[mask] if mask is not None else z
+        v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
+        if v.shape[0] < self.codebook_size:
+            raise ValueError(
+                f"initialize needs at least codebook_size={self.codebook_size} vectors, got {v.shape[0]}: pass more"
+            )
+        if self.scale is not None:
+            self.scale.update(v, None)
+        r = self._to_ball(v)
+        for i in range(self.num_stages):
+            self.codebooks[i] = kmeans(r, self.codebook_size, self.curvature, iterations)
+            table = code_table(self.codebooks[i : i + 1].to(r.dtype), self.curvature)
+            (step,) = cascade.walk(r, table, self.curvature, self.aggregation, 1)
+            r = cascade.residual(r, step.code, self.curvature, self.aggregation)
+        distributed.from_first_(self.codebooks.data)
+        self.usage.reset()
+        if self.midpoints is not None:
+            self.midpoints.restart(self.codebooks)
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
+        """Let ``optimizer`` forget the moments of codes that were just revived: they belong to where the code was."""
+
+        def forget(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            state = optimizer.state.get(self.codebooks, {})
+            alive = ~self.revived.unsqueeze(-1)
+            for value in (self.codebooks.grad, *state.values()):
+                if isinstance(value, Tensor) and value.dim() == 3:
+                    value.mul_(alive)
+
+        return optimizer.register_step_pre_hook(forget)
+
+    # --- codes and back ------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def encode(self, z: Tensor, depth: int | None = None, beam: int = 1) -> Tensor:
+        """The codes of ``z (..., dim)``: ``(..., depth)`` int64, by default at full depth. Constant extra memory.
+
+        ``beam > 1`` keeps that many candidates from stage to stage. It never ends farther from z than ``beam=1``,
+        and takes about ``beam`` times as long.
+        """
+        depth = self.num_stages if depth is None else depth
+        if not 1 <= depth <= self.num_stages:
+            raise ValueError(f"depth must be from 1 to num_stages={self.num_stages}, got {depth}")
+        if beam < 1:
+            raise ValueError(f"beam must be at least 1, got {beam}")
+        check_vectors(z, self.dim, None)
+        table = self._table(z.dtype)
+        codes = [self._encode(chunk, table, depth, beam) for chunk in _chunks(z.reshape(-1, self.dim), beam)]
+        return (torch.cat(codes) if len(codes) > 1 else codes[0]).reshape(*z.shape[:-1], depth)
+
+    @torch.no_grad()
+    def decode(self, codes: Tensor) -> Tensor:
+        """The vectors that ``codes (..., depth)`` stand for: ``(..., dim)``, for any depth from 1 to ``num_stages``.
+
+        The first codes alone are the coarse version: ``decode(codes[..., :2])``.
+        """
+        return self._decode(codes, prefixes=False)
+
+    @torch.no_grad()
+    def prefixes(self, codes: Tensor) -> Tensor:
+        """:meth:`decode` at every depth at once: ``codes (..., depth)`` -> ``(..., depth, dim)``."""
+        return self._decode(codes, prefixes=True)
+
+    @torch.no_grad()
+    def diagnose(self, z: Tensor) -> Diagnosis:
+        """Measure how well ``z (..., dim)`` is quantized; see :class:`ghrq.quantizer.diagnosis.Diagnosis`."""
+        check_vectors(z, self.dim, None)
+        if z.numel() == 0:
+            raise ValueError(f"diagnose needs at least one vector, got shape {tuple(z.shape)}")
+        rows = z.reshape(-1, self.dim)
+        points = self._to_ball(self._computable(self.project_in(rows)))
+        return diagnose(points, self.encode(rows), self.codebooks, self.curvature, self.aggregation)
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _computable(self, v: Tensor) -> Tensor:
+        """In the type that the cascade is computed in: float32, or float64 if vectors or codebooks are."""
+        wide = torch.float64 in (v.dtype, self.codebooks.dtype)
+        return v.to(torch.float64 if wide else torch.float32)
+
+    def _table(self, dtype: torch.dtype) -> CodeTable:
+        wide = torch.float64 in (dtype, self.codebooks.dtype)
+        return code_table(self.codebooks.to(torch.float64 if wide else torch.float32), self.curvature)
+
+    def _to_ball(self, v: Tensor) -> Tensor:
+        v = v if self.scale is None else v * self.scale().to(v.dtype)
+        return ball.expmap0(v, self.curvature) if self.curvature > 0.0 else v
+
+    def _from_ball(self, point: Tensor) -> Tensor:
+        v = ball.logmap0(point, self.curvature) if self.curvature > 0.0 else point
+        return v if self.scale is None else v / self.scale().to(v.dtype)
+
+    def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> Rows:
+        lead = z.shape[:-1]
+        count = lead.numel()
+        if mask is None:
+            weights = torch.full((count,), 1.0 / max(count, 1), device=z.device)
+        else:
+            chosen = mask.reshape(-1).float()
+            weights = chosen / chosen.sum().clamp(min=1.0)
+        depths = None
+        if self.depth_dropout and self.training and dropout:
+            drawn = torch.randint(1, self.num_stages + 1, lead[:1] or (1,), device=z.device)
+            depths = drawn.repeat_interleave(count // max(drawn.numel(), 1))
+        return Rows(weights, depths)
+
+    def _route(self, points: Tensor, rows: Rows) -> Routed:
+        codebooks = self.codebooks.to(points.dtype)
+        if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment == "first"):
+            return transport_route(
+                points, codebooks, self.curvature, rows, aggregation=self.aggregation, discount=self.discount
+            )
+        return attached_route(
+            points,
+            codebooks,
+            self.curvature,
+            rows,
+            aggregation=self.aggregation,
+            gradient=self.gradient,
+            commitment=self.commitment,
+            discount=self.discount,
+        )
+
+    def _quantize(self, points: Tensor, rows: Rows) -> Routed:
+        routed = self._route(points, rows)
+        if self.training:
+            self._learn(routed, rows)
+        return routed
+
+    @torch.no_grad()
+    def _learn(self, routed: Routed, rows: Rows) -> None:
+        """What training changes besides gradients: usage, moving midpoints, dead codes."""
+        weights = torch.stack([rows.stage(i) for i in range(self.num_stages)], dim=-1)
+        self.usage.update(routed.codes, weights)
+        if self.midpoints is not None:
+            self.midpoints.update(self.codebooks, routed.codes, routed.residuals, weights)
+        dead = self.usage.share < self.revive_below
+        self.revived.copy_(dead)
+        if torch.compiler.is_compiling() or bool(dead.any()):
+            revive(self.codebooks, dead, routed.residuals, weights)
+            self.usage.reset(dead)
+            if self.midpoints is not None:
+                self.midpoints.restart(self.codebooks, dead)
+
+    def _loss(self, routed: Routed) -> Tensor:
+        loss = self.commitment_weight * routed.commitment_loss.sum()
+        return loss if self.midpoints is not None else loss + routed.codebook_loss.sum()
+
+    def _encode(self, z: Tensor, table: CodeTable, depth: int, beam: int) -> Tensor:
+        with torch.autocast(z.device.type, enabled=False):
+            point = self._to_ball(self._computable(self.project_in(z)))
+            if beam > 1:
+                return beam_search(point, table, self.curvature, self.aggregation, depth, beam)
+            steps = cascade.walk(point, table, self.curvature, self.aggregation, depth)
+            return torch.stack([step.chosen for step in steps], dim=-1)
+
+    def _decode(self, codes: Tensor, prefixes: bool) -> Tensor:
+        check_codes(codes, self.num_stages, self.codebook_size)
+        depth = codes.shape[-1]
+        table = self._table(self.codebooks.dtype)
+        put_together = cascade.prefixes if prefixes else cascade.aggregate
+        vectors = []
+        for chunk in _chunks(codes.reshape(-1, depth).long()):
+            parts = [table.codes[i].index_select(0, chunk[:, i]) for i in range(depth)]
+            gaps = [table.gaps[i].index_select(0, chunk[:, i]).unsqueeze(-1) for i in range(depth)]
+            v = self._from_ball(put_together(parts, self.curvature, self.aggregation, gaps))
+            vectors.append(self.project_out(v.to(self.codebooks.dtype)))
+        shape = (*codes.shape, self.dim) if prefixes else (*codes.shape[:-1], self.dim)
+        return (torch.cat(vectors) if len(vectors) > 1 else vectors[0]).reshape(shape)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(f"{prefix}convention")
+        if saved is not None and not torch.equal(saved.to(self.convention), self.convention):
+            rules = ("chained", "nested")
+            (c, nested), (own_c, own_nested) = saved.tolist(), self.convention.tolist()
+            raise ValueError(
+                f"these codebooks were trained with curvature {c / 1e9:g} and {rules[nested]} aggregation, "
+                f"this quantizer has curvature {own_c / 1e9:g} and {rules[own_nested]} aggregation: "
+                "build it with the settings they had"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _chunks(rows: Tensor, beam: int = 1) -> Iterator[Tensor]:
+    """Pieces of ``rows (n, ...)`` to work on one by one; a graph to export has no pieces."""
+    if torch.compiler.is_exporting():
+        return iter((rows,))
+    return iter(rows.split(max(1, CHUNK_ROWS // beam)))

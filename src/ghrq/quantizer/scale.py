@@ -1,0 +1,49 @@
+"""Encoder-scale control: one multiplier that keeps encoder outputs off the boundary of the ball."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ghrq import distributed
+
+TARGET_RADIUS = 0.5
+DECAY = 0.99
+
+
+class EncoderScale(nn.Module):
+    """A multiplier ``s`` on tangent vectors such that their median radius on the ball is 0.5.
+
+    Encoder outputs have norms of order √d, which the exponential map puts onto the boundary. ``s`` follows
+    ``artanh(0.5) / (√c · median‖v‖)`` by an exponential moving average (0.99) that starts at the first batch. It
+    carries no gradient, changes only in training mode and is saved with the model. Without any update it is 1.
+    """
+
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self, curvature: float) -> None:
+        super().__init__()
+        self.target = math.atanh(TARGET_RADIUS) / math.sqrt(curvature or 1.0)
+        self.register_buffer("total", torch.zeros(()))
+        self.register_buffer("weight", torch.zeros(()))
+
+    @torch.no_grad()
+    def update(self, v: Tensor, weights: Tensor | None) -> None:
+        """Let a batch of tangent vectors ``v (n, d)`` count; rows of weight 0 do not."""
+        norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
+        if weights is not None:
+            norms = torch.where(weights > 0, norms, torch.nan)
+        median = norms.nanmedian()
+        batch = torch.stack((self.target / median, torch.ones_like(median)))
+        batch = torch.where((median > 0.0) & batch[0].isfinite(), batch, 0.0)
+        distributed.sum_(batch)
+        # Until a process has seen a vector that is not 0 there is nothing to follow.
+        seen = batch[1].clamp(max=1.0)
+        keep = 1.0 - (1.0 - DECAY) * seen
+        self.total.mul_(keep).add_((1.0 - DECAY) * batch[0] / batch[1].clamp(min=1.0))
+        self.weight.mul_(keep).add_((1.0 - DECAY) * seen)
+
+    def forward(self) -> Tensor:
+        """The multiplier, shape ``()``."""
+        return torch.where(self.weight > 0.0, self.total / self.weight.clamp(min=1e-12), 1.0)

@@ -1,0 +1,206 @@
+"""How gradients get past the choice of a code: the routes from ẑ and from the losses to the encoder's point z.
+
+``identity``   every stage copies its gradient, ``q̃_i = r_{i-1} + sg[q_i - r_{i-1}]``; on the ball the copies leak from
+               stage to stage, because ``∂r_i/∂r_{i-1}`` is not 0.
+``transport``  one hop: the gradient at ẑ is parallel transported to z, and the cascade itself is closed.
+
+:func:`attached_route` writes any combination down as it is defined and leaves the derivative to autograd.
+:func:`transport_route` is the closed form of the paper's combination, and of flat space, several times faster.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ghrq import ball
+from ghrq.nearest import code_table, nearest
+from ghrq.quantizer.cascade import Aggregation, Step, aggregate, residual, walk
+
+Gradient = Literal["transport", "identity"]
+Commitment = Literal["first", "every"]
+
+
+class Rows(NamedTuple):
+    """Which of ``n`` rows count, and how deep they go."""
+
+    weights: Tensor
+    """``(n,)`` the share of each row in a mean over rows; they add up to 1."""
+    depths: Tensor | None
+    """``(n,)`` the number of stages each row uses, or None for all."""
+
+    def stage(self, index: int) -> Tensor:
+        """``(n,)`` the weights at one stage."""
+        return self.weights if self.depths is None else self.weights * (self.depths > index)
+
+
+class Routed(NamedTuple):
+    """What a route hands back for ``n`` points, ``N`` stages."""
+
+    point: Tensor
+    """``(n, d)`` ẑ, with the route's gradient to z."""
+    codes: Tensor
+    """``(n, N)``"""
+    codebook_loss: Tensor
+    """``(N,)`` mean ``d(sg r_{i-1}, q_i)²``."""
+    commitment_loss: Tensor
+    """``(N,)`` mean ``d(r_{i-1}, sg q_i)²``."""
+    residuals: list[Tensor]
+    """``N`` tensors ``(n, d)``: what came into each stage, without a graph."""
+
+
+def squared_distance(x: Tensor, y: Tensor, c: float) -> Tensor:
+    """``d(x, y)²`` on the ball, ``‖x - y‖²`` in flat space. ``(n,)``."""
+    return ball.distance(x, y, c).square() if c > 0.0 else (x - y).square().sum(-1)
+
+
+def straight_through(x: Tensor, value: Tensor) -> Tensor:
+    """``value``, with the gradient of ``x``."""
+    return x + (value - x).detach()
+
+
+def hop(z: Tensor, z_hat: Tensor, c: float, discount: bool) -> Tensor:
+    """``ẑ``, whose gradient g reaches ``z`` in one hop, as ``P̃_{ẑ→z} g``, or undiscounted as ``λ_z² P̃_{ẑ→z} g``."""
+    if c == 0.0:
+        return straight_through(z, z_hat)
+    return _Hop.apply(z, z_hat, c, discount)
+
+
+def attached_route(
+    z: Tensor,
+    codebooks: Tensor,
+    c: float,
+    rows: Rows,
+    *,
+    aggregation: Aggregation,
+    gradient: Gradient,
+    commitment: Commitment,
+    discount: bool,
+) -> Routed:
+    """Any combination of the axes, written as it is defined; autograd does the rest. ``z (n, d)``."""
+    r, parts, codes, residuals, codebook_loss, commitment_loss = z, [], [], [], [], []
+    for i in range(codebooks.shape[0]):
+        index = nearest(r.detach(), codebooks[i].detach(), c)
+        q = codebooks[i].index_select(0, index)
+        weights = rows.stage(i)
+        pulled = r if i == 0 or commitment == "every" else r.detach()
+        codebook_loss.append((weights * squared_distance(r.detach(), q, c)).sum())
+        commitment_loss.append((weights * squared_distance(pulled, q.detach(), c)).sum())
+        part = straight_through(r, q) if gradient == "identity" else q.detach()
+        parts.append(part if rows.depths is None else torch.where((rows.depths > i).unsqueeze(-1), part, 0.0))
+        codes.append(index)
+        residuals.append(r.detach())
+        r = residual(r, part, c, aggregation)
+        if gradient == "transport" and commitment == "first":
+            r = r.detach()
+    z_hat = aggregate(parts, c, aggregation)
+    point = z_hat if gradient == "identity" else hop(z, z_hat, c, discount)
+    return Routed(point, torch.stack(codes, -1), torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
+
+
+def transport_route(
+    z: Tensor, codebooks: Tensor, c: float, rows: Rows, *, aggregation: Aggregation, discount: bool
+) -> Routed:
+    """``gradient="transport", commitment="first"`` in closed form; at ``c = 0`` the ordinary Euclidean estimator.
+
+    The losses' gradients are simple enough to be found on the way down: ``∇_q d(r,q)²`` is a multiple of the
+    left residual ``(-q) ⊕ r``, which the cascade computes anyway.
+    """
+    table = code_table(codebooks, c)
+    stages = codebooks.shape[0]
+    losses, codes, parts, gaps, residuals, pull = [], [], [], [], [], None
+    pushes = torch.zeros_like(codebooks) if codebooks.requires_grad and torch.is_grad_enabled() else None
+    for i, step in enumerate(walk(z.detach(), table, c, aggregation, stages)):
+        weights = rows.stage(i).unsqueeze(-1)
+        squared, force = _force(step, c)
+        losses.append((weights * squared).sum())
+        if pushes is not None:
+            pushes[i].index_add_(0, step.chosen, step.toward * (weights * force / -step.code_gap))
+        if i == 0:
+            pull = _pull(step, c, weights)
+        codes.append(step.chosen)
+        residuals.append(step.residual)
+        used = None if rows.depths is None else (rows.depths > i).unsqueeze(-1)
+        parts.append(step.code if used is None else torch.where(used, step.code, 0.0))
+        gaps.append(step.code_gap if used is None else torch.where(used, step.code_gap, 1.0))
+    with torch.no_grad():
+        z_hat, loss = aggregate(parts, c, aggregation, gaps), torch.stack(losses)
+    codebook_loss = loss if pushes is None else _CodebookLoss.apply(codebooks, loss, pushes)
+    commitment_loss = loss if pull is None else _CommitmentLoss.apply(z, loss, pull)
+    return Routed(hop(z, z_hat, c, discount), torch.stack(codes, -1), codebook_loss, commitment_loss, residuals)
+
+
+def _force(step: Step, c: float) -> tuple[Tensor, Tensor]:
+    """``d(r, q)²`` and the factor f of its gradient ``∇_q d² = -f/β · (-q) ⊕ r``, both ``(n, 1)``.
+
+    With ``u = c‖r - q‖²/(αβ)``: ``d² = 4u/c · (asinh(√u)/√u)²`` and ``f = 8 asinh(√u)/√u · √(1 + u)``.
+    """
+    if c == 0.0:
+        return step.square, torch.full_like(step.square, 2.0)
+    ratio = step.square / (step.gap * step.code_gap)
+    u = c * ratio
+    t = u.sqrt().clamp(min=torch.finfo(u.dtype).tiny)
+    quotient = t.asinh() / t
+    return 4.0 * ratio * quotient.square(), 8.0 * quotient * (1.0 + u).sqrt()
+
+
+def _pull(step: Step, c: float, weights: Tensor) -> Tensor:
+    """``weights · ∇_r d(r, q)²``, shape ``(n, d)``: minus ``f/α`` times the left residual ``(-r) ⊕ q``."""
+    if c == 0.0:
+        return 2.0 * weights * step.toward
+    _, force = _force(step, c)
+    chord = c * step.square
+    factor = weights * force / (step.gap * (step.gap * step.code_gap + chord))
+    return (step.residual - step.code) * (factor * step.gap) + step.residual * (factor * chord)
+
+
+# The three functions below differ from what autograd would derive, or know it already; none has a second derivative.
+
+
+class _Hop(torch.autograd.Function):
+    @staticmethod
+    def forward(z: Tensor, z_hat: Tensor, c: float, discount: bool) -> Tensor:
+        return z_hat.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float, bool], output: Tensor) -> None:
+        z, z_hat, ctx.c, ctx.discount = inputs
+        ctx.save_for_backward(z, z_hat)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        z, z_hat = ctx.saved_tensors
+        grad = ball.discounted_transport(grad, z_hat, z, ctx.c)
+        if not ctx.discount:
+            grad = grad * ball.conformal_factor(z, ctx.c).square()
+        return grad, None, None, None
+
+
+class _CodebookLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(codebooks: Tensor, loss: Tensor, pushes: Tensor) -> Tensor:
+        return loss.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (pushes,) = ctx.saved_tensors
+        return pushes * grad.view(-1, 1, 1), None, None
+
+
+class _CommitmentLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(z: Tensor, loss: Tensor, pull: Tensor) -> Tensor:
+        return loss.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (pull,) = ctx.saved_tensors
+        return pull * grad[0], None, None
