@@ -28,6 +28,7 @@ __all__ = [
     "gyration",
     "logmap",
     "logmap0",
+    "logmap0_with_gap",
     "max_radius",
     "midpoint",
     "midpoint_from_sums",
@@ -37,6 +38,7 @@ __all__ = [
     "pairwise_distance",
     "project",
     "transport",
+    "wide_dtype",
 ]
 
 Curvature = float | Tensor
@@ -66,7 +68,7 @@ def gap(x: Tensor, c: Curvature = 1.0) -> Tensor:
     :func:`project` lets stand; points on or outside the boundary count as being there, with their gradient alive.
     """
     x, c = _computable(x), _checked(c)
-    wide = _wide(x)
+    wide = wide_dtype(x)
     plain = 1.0 - c * _square_norm(x)
     with torch.no_grad():
         true = _compensated_gap(x, c) if x.dtype == wide else plain
@@ -151,7 +153,7 @@ def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
     """
     dtype = _result_type(x, codes)
     x, codes, c = _computable(x), _computable(codes), _checked(c)
-    wide = _wide(x)
+    wide = wide_dtype(x)
     length = torch.cdist(x.to(wide), codes.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
     return _distance(length, gap(x, c) * gap(codes, c).mT, c).to(dtype)
 
@@ -174,9 +176,14 @@ def expmap0(v: Tensor, c: Curvature = 1.0) -> Tensor:
 def logmap0(y: Tensor, c: Curvature = 1.0) -> Tensor:
     """Back from the ball to the tangent space at the origin: ``artanh(√c‖y‖) y / (√c‖y‖)``. ``(..., d)``."""
     dtype = _result_type(y)
-    y, c = _computable(y), _checked(c)
-    beta = gap(y, c)
-    return (y * (_asinhc(c * _square_norm(y) / beta) / beta.sqrt()).to(y.dtype)).to(dtype)
+    y = _computable(y)
+    return logmap0_with_gap(y, gap(y, c), c).to(dtype)
+
+
+def logmap0_with_gap(y: Tensor, beta: Tensor, c: Curvature) -> Tensor:
+    """:func:`logmap0` of a float32 or float64 point whose gap ``β (..., 1)`` is known better than by measuring it."""
+    c = _checked(c)
+    return y * (_asinhc(c * _square_norm(y, beta.dtype) / beta) / beta.sqrt()).to(y.dtype)
 
 
 def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -186,7 +193,7 @@ def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
     """
     dtype = _result_type(x, v)
     x, v, c = _computable(x), _computable(v), _checked(c)
-    bound, wide = max_radius(torch.promote_types(x.dtype, v.dtype)), _wide(x)
+    bound, wide = max_radius(torch.promote_types(x.dtype, v.dtype)), wide_dtype(x)
     headroom, alpha = x.dtype != wide, gap(x, c)
     x, v = x.to(wide), v.to(wide)
     # No geodesic inside the ball is longer than the way from bound to bound, in half lengths 2 artanh(bound).
@@ -278,20 +285,20 @@ def _computable(x: Tensor) -> Tensor:
 
 def _checked(c: Curvature) -> Curvature:
     if isinstance(c, Tensor):
-        return c.to(_wide(c))
+        return c.to(wide_dtype(c))
     if not c >= 0.0:
         raise ValueError(f"the curvature c must be 0 or above, got {c}: the ball has sectional curvature -c")
     return float(c)
 
 
-def _wide(x: Tensor) -> torch.dtype:
+def wide_dtype(x: Tensor) -> torch.dtype:
     """The type for gaps and other per-row numbers: float64 wherever the device has it."""
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
 def _norm(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """``‖x‖`` as ``(..., 1)``, by default in float64 (without a float64 copy of x); its gradient at 0 is 0."""
-    norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype or _wide(x))
+    norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype or wide_dtype(x))
     return norm
 
 
@@ -321,8 +328,8 @@ def _rotate(w: Tensor, x: Tensor, y: Tensor, c: Curvature) -> tuple[Tensor, Tens
     w, x, y, c = _computable(w), _computable(x), _computable(y), _checked(c)
     delta = y - x
     alpha, beta, cs = gap(x, c), gap(y, c), c * _square_norm(delta)
-    p = c * (x * w).sum(-1, keepdim=True, dtype=_wide(x))
-    q = c * (delta * w).sum(-1, keepdim=True, dtype=_wide(x))
+    p = c * (x * w).sum(-1, keepdim=True, dtype=wide_dtype(x))
+    q = c * (delta * w).sum(-1, keepdim=True, dtype=wide_dtype(x))
     twice = 2.0 / (alpha * beta + cs)
     along_x = twice * (q * alpha - p * cs)
     along_delta = -twice * (p * (beta + cs) + q * c * _square_norm(x))

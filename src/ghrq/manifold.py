@@ -5,6 +5,7 @@ on geoopt works up to the boundary: float32 points may have the radius ``1 - 1e-
 :class:`RiemannianAdam` and :class:`RiemannianSGD` take the same arguments and keep the same state as geoopt's.
 """
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,15 +17,13 @@ from ghrq import ball
 
 with warnings.catch_warnings():  # geoopt compiles its own mathematics on import, in a deprecated way
     warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
-    from geoopt.manifolds.euclidean import Euclidean
-    from geoopt.manifolds.stereographic import manifold as stereographic
-    from geoopt.optim import radam, rsgd
-    from geoopt.tensor import ManifoldParameter, ManifoldTensor
+    import geoopt
+    from geoopt import Euclidean, ManifoldParameter
 
 __all__ = ["Euclidean", "ManifoldParameter", "PoincareBall", "RiemannianAdam", "RiemannianSGD"]
 
 
-class PoincareBall(stereographic.PoincareBall):
+class PoincareBall(geoopt.PoincareBall):
     """The ball ``{x : c‖x‖² < 1}`` of sectional curvature ``-c``, for geoopt's parameters and optimisers.
 
     ``c`` is a number or tensor, at least 0; with ``learnable=True`` it is above 0 and trains as ``softplus(isp_c)``,
@@ -41,9 +40,7 @@ class PoincareBall(stereographic.PoincareBall):
 
     def __init__(self, c: float | Tensor = 1.0, learnable: bool = False) -> None:
         super().__init__(learnable=learnable)
-        value = torch.as_tensor(c).detach().clone()
-        if not value.is_floating_point():
-            value = value.to(torch.get_default_dtype())
+        value = torch.as_tensor(c).detach() + 0.0  # a floating-point copy, without a negative zero
         if not bool((value > 0.0 if learnable else value >= 0.0).all()):
             raise ValueError(f"the curvature c must be {'above 0 to be learnable' if learnable else '0 or above'}: {c}")
         if learnable:
@@ -100,13 +97,11 @@ class PoincareBall(stereographic.PoincareBall):
 
     def inner(self, x: Tensor, u: Tensor, v: Tensor | None = None, *, keepdim: bool = False, dim: int = -1) -> Tensor:
         """``⟨u, v⟩_x = λ_x² ⟨u, v⟩``; ``v`` is ``u`` unless given."""
-        if v is None:
-            return self._reduce(lambda x, u, c: _norm_at(x, u, c).square().to(u.dtype), x, u, dim=dim, keepdim=keepdim)
-        return self._reduce(_inner_at, x, u, v, dim=dim, keepdim=keepdim)
+        return self._reduce(_inner_at, x, u, u if v is None else v, dim=dim, keepdim=keepdim)
 
     def norm(self, x: Tensor, u: Tensor, *, keepdim: bool = False, dim: int = -1) -> Tensor:
         """``‖u‖_x = λ_x ‖u‖``."""
-        return self._reduce(lambda x, u, c: _norm_at(x, u, c).to(u.dtype), x, u, dim=dim, keepdim=keepdim)
+        return self._reduce(_norm_at, x, u, dim=dim, keepdim=keepdim)
 
     def dist(self, x: Tensor, y: Tensor, *, keepdim: bool = False, dim: int = -1) -> Tensor:
         """``(2/√c) asinh(√c‖y - x‖ / √((1 - c‖x‖²)(1 - c‖y‖²)))``."""
@@ -179,7 +174,7 @@ class PoincareBall(stereographic.PoincareBall):
         return self._map(ball.gyration, x, y, z, dim=dim)
 
     def antipode(self, x: Tensor, *, dim: int = -1) -> Tensor:
-        """``-x``: the point opposite to the origin's side."""
+        """The point opposite to ``x``, ``-x``."""
         return -x
 
     # --- functions of the tangent space at the origin ----------------------------------------------------------
@@ -196,10 +191,7 @@ class PoincareBall(stereographic.PoincareBall):
         """``exp_0(fn_n(...fn_1(log_0(x))))``; without functions ``x``."""
         if not fns:
             return self.projx(x, dim=dim) if project else x
-        tangent = self.logmap0(x, dim=dim)
-        for fn in fns:
-            tangent = fn(tangent)
-        return self.expmap0(tangent, dim=dim)
+        return self.mobius_fn_apply(lambda tangent: functools.reduce(lambda v, fn: fn(v), fns, tangent), x, dim=dim)
 
     def mobius_scalar_mul(self, r: Tensor, x: Tensor, *, dim: int = -1, project: bool = True) -> Tensor:
         """``r ⊗ x = exp_0(r log_0(x))``: r times as far from the origin."""
@@ -207,7 +199,7 @@ class PoincareBall(stereographic.PoincareBall):
 
     def mobius_pointwise_mul(self, w: Tensor, x: Tensor, *, dim: int = -1, project: bool = True) -> Tensor:
         """``exp_0(w log_0(x))`` with the elementwise product of ``w (..., d)``."""
-        return self._map(lambda w, x, c: ball.expmap0(w * ball.logmap0(x, c), c), w, x, dim=dim)
+        return self.mobius_scalar_mul(w, x, dim=dim)
 
     def mobius_matvec(self, m: Tensor, x: Tensor, *, dim: int = -1, project: bool = True) -> Tensor:
         """``exp_0(m log_0(x))`` with a matrix ``m (..., e, d)``; its leading axes broadcast against those of ``x``."""
@@ -243,12 +235,9 @@ class PoincareBall(stereographic.PoincareBall):
 
     def geodesic_unit(self, t: Tensor, x: Tensor, u: Tensor, *, dim: int = -1, project: bool = True) -> Tensor:
         """The geodesic that leaves ``x`` in the direction of ``u`` with speed 1: ``exp_x(t u / ‖u‖_x)``."""
-
-        def geodesic(t: Tensor, x: Tensor, u: Tensor, c: Tensor) -> Tensor:
-            length = _norm_at(x, u, c).unsqueeze(-1)
-            return ball.expmap(x, t * _scale(u, 1.0 / torch.where(length == 0.0, 1.0, length)), c)
-
-        return self._map(geodesic, t, x, u, dim=dim)
+        length = self.norm(x, u, keepdim=True, dim=dim)
+        v = u / torch.where(length == 0.0, 1.0, length)
+        return self._map(lambda t, x, v, c: ball.expmap(x, t * v, c), t, x, v, dim=dim)
 
     def transp(self, x: Tensor, y: Tensor, v: Tensor, *, dim: int = -1) -> Tensor:
         """Parallel transport of ``v`` from ``x`` to ``y``: ``(λ_x/λ_y) gyr[y, -x] v``."""
@@ -263,15 +252,15 @@ class PoincareBall(stereographic.PoincareBall):
         return self._map(lambda y, u, c: _scale(u, 1.0 / ball.gap(y, c)), y, u, dim=dim)
 
     def retr(self, x: Tensor, u: Tensor, *, dim: int = -1) -> Tensor:
-        """``exp_x(u)``, at a tenth of the price of :meth:`expmap`, for steps of a moderate length ``‖u‖_x``.
+        """``exp_x(u)`` at a tenth of the price of :meth:`expmap`, for the steps of optimisers.
 
-        Its error, relative to the step, is about an ulp times ``cosh⁴(‖u‖_x √c / 2)`` at worst, where the way leads
-        from the boundary straight through the centre. It always ends inside the ball.
+        It is right to an ulp or two of the coordinates up to ``√c‖u‖_x = 2``. On longer ways from the boundary through
+        the centre the error grows as ``exp(2√c‖u‖_x)``, but the end is always a point of the ball.
         """
         return self._map(lambda x, u, c: _Geodesic(x, u, c).end, x, u, dim=dim)
 
     def retr_transp(self, x: Tensor, u: Tensor, v: Tensor, *, dim: int = -1) -> tuple[Tensor, Tensor]:
-        """``y =`` :meth:`retr` ``(x, u)`` and the parallel transport of ``v`` from ``x`` to ``y``."""
+        """The end of :meth:`retr` and the parallel transport of ``v`` along the way there."""
         axis, (x, u, v, c) = self._rows(dim, (x, u, v))
         way = _Geodesic(x, u, c)
         return way.end.movedim(-1, axis), way.carry(v).movedim(-1, axis)
@@ -296,8 +285,8 @@ class PoincareBall(stereographic.PoincareBall):
         have one sign; ``posweight`` counts a point of negative weight as its antipode of positive weight.
         ``lincomb`` multiplies the midpoint by the sum of the weights, with ⊗. ``keepdim`` keeps the reduced axes.
         """
-        dim = dim % xs.ndim
-        reduced = [axis for axis in range(xs.ndim) if axis != dim] if reducedim is None else list(reducedim)
+        dim = dim if dim < 0 else dim - xs.ndim
+        reduced = [axis for axis in range(-xs.ndim, 0) if axis != dim] if reducedim is None else list(reducedim)
         factor = 2.0 / self._map(ball.gap, xs, dim=dim)
         w = torch.ones_like(factor) if weights is None else weights.unsqueeze(dim).to(factor.dtype)
         if posweight:
@@ -330,7 +319,7 @@ class PoincareBall(stereographic.PoincareBall):
         )
 
 
-class RiemannianAdam(radam.RiemannianAdam):
+class RiemannianAdam(geoopt.optim.RiemannianAdam):
     """geoopt's Riemannian Adam, with a shorter way to the same numbers for points on a :class:`PoincareBall`.
 
     There the second moment is one number a row, and the step is parallel to the first moment, so that a row's inner
@@ -355,13 +344,13 @@ class RiemannianAdam(radam.RiemannianAdam):
                 state[name] = torch.zeros_like(point)
         state["step"] += 1
         step, mean, square = int(state["step"]), state["exp_avg"], state["exp_avg_sq"]
-        gradient, manifold = _gradient(point, group), _manifold(point)
+        gradient, manifold, alpha = _gradient(point, group), _manifold(point), None
         row: Any = ...
         if isinstance(manifold, PoincareBall):
             row, alpha = (..., slice(1)), ball.gap(point, manifold.c)
             factor = alpha.square() / 4.0
             inner = factor * ball._norm(gradient).square()
-            mean.mul_(beta1).addcmul_(gradient, ((1.0 - beta1) * factor).to(mean.dtype))
+            _add_(mean.mul_(beta1), (1.0 - beta1) * factor, gradient)
         else:
             gradient = manifold.egrad2rgrad(point, gradient)
             inner = manifold.component_inner(point, gradient)
@@ -372,17 +361,11 @@ class RiemannianAdam(radam.RiemannianAdam):
             variance = torch.maximum(state["max_exp_avg_sq"][row], variance)
             state["max_exp_avg_sq"].copy_(variance)
         rate = -group["lr"] / (1.0 - beta1**step) / ((variance / (1.0 - beta2**step)).sqrt() + group["eps"])
-        if isinstance(manifold, PoincareBall):
-            way = _Geodesic(point, mean, manifold.c, rate=rate, alpha=alpha)
-            end, moved = way.end, way.carry(mean, out=mean)
-        else:
-            end, moved = manifold.retr_transp(point, rate * mean, mean)
-        point.copy_(end)
-        mean.copy_(moved)
+        _move(point, mean, rate, mean, alpha)
         return step
 
 
-class RiemannianSGD(rsgd.RiemannianSGD):
+class RiemannianSGD(geoopt.optim.RiemannianSGD):
     """Riemannian stochastic gradient descent with momentum, in the sense of ``torch.optim.SGD``.
 
     geoopt starts the momentum buffer from the Euclidean gradient, which is ``λ_x²`` times too long; here it starts
@@ -403,32 +386,26 @@ class RiemannianSGD(rsgd.RiemannianSGD):
         return loss
 
     def _advance(self, point: Tensor, group: dict[str, Any]) -> None:
-        manifold, rate, momentum = _manifold(point), -group["lr"], group["momentum"]
-        direction = manifold.egrad2rgrad(point, _gradient(point, group))
-        buffer = self.state[point].get("momentum_buffer")
+        gradient, manifold, momentum = _gradient(point, group), _manifold(point), group["momentum"]
+        alpha = ball.gap(point, manifold.c) if isinstance(manifold, PoincareBall) else None
+        direction = manifold.egrad2rgrad(point, gradient) if alpha is None else _scale(gradient, alpha.square() / 4.0)
+        buffer = None
         if momentum > 0.0:
+            buffer = self.state[point].get("momentum_buffer")
             if buffer is None:
                 buffer = self.state[point]["momentum_buffer"] = direction.clone()
             else:
                 buffer.mul_(momentum).add_(direction, alpha=1.0 - group["dampening"])
             direction = direction.add(buffer, alpha=momentum) if group["nesterov"] else buffer
         if isinstance(manifold, Euclidean):
-            point.add_(direction, alpha=rate)
-        elif isinstance(manifold, PoincareBall):
-            way = _Geodesic(point, direction, manifold.c, rate=rate)
-            if buffer is not None:
-                way.carry(buffer, out=buffer)
-            point.copy_(way.end)
-        elif buffer is not None:
-            for old, new in zip((point, buffer), manifold.retr_transp(point, rate * direction, buffer), strict=True):
-                old.copy_(new)
+            point.add_(direction, alpha=-group["lr"])  # as torch rounds it
         else:
-            point.copy_(manifold.retr(point, rate * direction))
+            _move(point, direction, -group["lr"], buffer, alpha)
 
 
 # --- pieces of the methods above -----------------------------------------------------------------------------
 
-_EUCLIDEAN = Euclidean()  # type: ignore[no-untyped-call]
+_EUCLIDEAN = Euclidean()
 
 
 class _Geodesic:
@@ -453,12 +430,15 @@ class _Geodesic:
         # The inner product has only the digits of its type; Cauchy and Schwarz know how small D can be.
         self.d = torch.maximum(plain, ((ball._sech2(square) + self.alpha * self.tanh2) / 2.0).square())
         share = self.alpha / self.d
-        end = _add_(torch.addcmul(self.x, self.v, _like(share * self.kappa, self.v)), share * self.tanh2, self.x)
-        with torch.no_grad():  # as ball.project does it, with the one norm serving for the gap as well
-            radius, bound = torch.as_tensor(c).sqrt() * ball._norm(end), ball.max_radius(dtype)
-            shrink = (bound / radius).clamp(max=1.0)
-            self.beta = 1.0 - radius.clamp(max=bound).square()
-        self.end = end.mul_(_like(shrink, end)).to(dtype)
+        end = torch.addcmul(self.x, self.v, (share * self.kappa).to(self.v.dtype))
+        _add_(end, share * self.tanh2, self.x)
+        self.beta = share * ball._sech2(square)
+        with torch.no_grad():  # what rounding made of it, and the way back into the ball
+            radius = (c * ball._norm(end).square()).sqrt()
+            bound = ball.max_radius(dtype) - 4.0 * torch.finfo(radius.dtype).eps  # the radius is rounded, too
+            shrink, rounding = (bound / radius).clamp(max=1.0), 1.0 - radius.clamp(max=bound).square() - self.beta
+        self.beta = self.beta + rounding
+        self.end = end.mul_(shrink.to(end.dtype)).to(dtype)
 
     def carry(self, w: Tensor, out: Tensor | None = None) -> Tensor:
         """Parallel transport of ``w (..., d)`` to the end of the geodesic; ``out`` may be ``w``."""
@@ -467,14 +447,30 @@ class _Geodesic:
         h = (xw + (1.0 - self.alpha) * self.kappa * vw) / self.d
         of_x, of_v = 2.0 * self.c * (self.kappa * vw - h * self.tanh2), -2.0 * self.c * h * self.kappa
         ratio = self.beta / self.alpha
-        moved = torch.mul(u, _like(ratio * (1.0 + of_v) if same else ratio, u), out=out)
+        moved = torch.mul(u, (ratio * (1.0 + of_v) if same else ratio).to(u.dtype), out=out)
         if not same:
             _add_(moved, ratio * of_v, self.v)
         return _add_(moved, ratio * of_x, self.x).to(w.dtype)
 
 
+def _move(point: Tensor, v: Tensor, rate: float | Tensor, carried: Tensor | None, alpha: Tensor | None) -> None:
+    """Move ``point`` by the velocity ``rate · v``, and ``carried`` along with it, both in their places."""
+    manifold = _manifold(point)
+    if isinstance(manifold, PoincareBall):
+        way = _Geodesic(point, v, manifold.c, rate=rate, alpha=alpha)
+        end = way.end
+        if carried is not None:
+            way.carry(carried, out=carried)
+    elif carried is not None:
+        end, moved = manifold.retr_transp(point, rate * v, carried)
+        carried.copy_(moved)
+    else:
+        end = manifold.retr(point, rate * v)
+    point.copy_(end)
+
+
 def _manifold(point: Tensor) -> Any:
-    return point.manifold if isinstance(point, ManifoldTensor) else _EUCLIDEAN
+    return point.manifold if isinstance(point, geoopt.ManifoldTensor) else _EUCLIDEAN
 
 
 def _gradient(point: Tensor, group: dict[str, Any]) -> Tensor:
@@ -498,25 +494,21 @@ def _dot(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _norm_at(x: Tensor, u: Tensor, c: Tensor) -> Tensor:
-    return (2.0 * ball._norm(u) / ball.gap(x, c)).squeeze(-1)
+    return (2.0 * ball._norm(u) / ball.gap(x, c)).squeeze(-1).to(ball._result_type(x, u))
 
 
 def _inner_at(x: Tensor, u: Tensor, v: Tensor, c: Tensor) -> Tensor:
     factor = 2.0 / ball.gap(x, c)
-    dot = (u.to(factor.dtype) * v.to(factor.dtype)).sum(-1, keepdim=True)
-    return (factor.square() * dot).squeeze(-1).to(ball._result_type(u, v))
+    dot = ball._norm(u).square() if u is v else _dot(u.to(factor.dtype), v.to(factor.dtype))
+    return (factor.square() * dot).squeeze(-1).to(ball._result_type(x, u, v))
 
 
 def _scale(u: Tensor, factor: Tensor) -> Tensor:
     """``factor · u`` for a float64 factor ``(..., 1)``, without a float64 copy of ``u (..., d)``."""
     wide = ball._computable(u)
-    return (wide * _like(factor, wide)).to(u.dtype)
+    return (wide * factor.to(wide.dtype)).to(u.dtype)
 
 
 def _add_(x: Tensor, factor: Tensor, u: Tensor) -> Tensor:
     """``x + factor · u`` in the place of x, likewise."""
-    return x.addcmul_(u, _like(factor, u))
-
-
-def _like(factor: Tensor, u: Tensor) -> Tensor:
-    return factor.to(u.dtype)
+    return x.addcmul_(u, factor.to(u.dtype))

@@ -136,7 +136,8 @@ def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, inde
 
 def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
     """Search in float64 around the mean of the codes; the best few are compared by their differences from x."""
-    x, codes, gaps = x.double(), codes.double(), gaps.double()
+    wide = ball.wide_dtype(x)
+    x, codes, gaps = x.to(wide), codes.to(wide), gaps.to(wide)
     centre = codes.mean(0)
     x, codes = x - centre, codes - centre
     square = (x * x).sum(-1, keepdim=True)

@@ -36,4 +36,4 @@ def beam_search(point: Tensor, table: CodeTable, c: float, aggregation: Aggregat
 
 
 def _sum(codes: Tensor, table: CodeTable, c: float, aggregation: Aggregation) -> Tensor:
-    return aggregate([table.codes[i][codes[..., i]] for i in range(codes.shape[-1])], c, aggregation)
+    return aggregate([table.codes[i][codes[..., i]] for i in range(codes.shape[-1])], c, aggregation).point

@@ -28,14 +28,23 @@ def residual(r: Tensor, q: Tensor, c: float, aggregation: Aggregation) -> Tensor
     return ball.mobius_sub(q, r, c) if aggregation == "nested" else ball.mobius_add(r, -q, c)
 
 
-def aggregate(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: Sequence[Tensor] = ()) -> Tensor:
-    """Put ``parts`` (coarse to fine, each ``(..., d)``) together again: ``(..., d)``.
+class Sum(NamedTuple):
+    """Codes put together."""
+
+    point: Tensor
+    """``(..., d)``"""
+    gap: Tensor
+    """``(..., 1)`` its gap, right even where the point has rounded onto the boundary."""
+
+
+def aggregate(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: Sequence[Tensor] = ()) -> Sum:
+    """Put ``parts`` (coarse to fine, each ``(..., d)``) together again.
 
     ``gaps``: the gaps ``(..., 1)`` of the parts where they are known already.
     """
-    if c == 0.0:
-        return torch.stack(tuple(parts)).sum(0) if len(parts) > 1 else parts[0]
     gaps = gaps or [ball.gap(part, c) for part in parts]
+    if c == 0.0:
+        return Sum(torch.stack(tuple(parts)).sum(0) if len(parts) > 1 else parts[0], gaps[0])
     order = range(len(parts))
     if aggregation == "nested":
         order = order[::-1]
@@ -45,26 +54,25 @@ def aggregate(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps:
             total, gap = ball.mobius_add_with_gaps(parts[i], gaps[i], total, gap, c)
         else:
             total, gap = ball.mobius_add_with_gaps(total, gap, parts[i], gaps[i], c)
-    return total
+    return Sum(total, gap)
 
 
-def prefixes(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: Sequence[Tensor]) -> Tensor:
-    """:func:`aggregate` of the first 1, 2, … parts: ``(..., len(parts), d)``."""
+def prefixes(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: Sequence[Tensor]) -> Sum:
+    """:func:`aggregate` of the first 1, 2, … parts: ``(..., len(parts), d)`` and ``(..., len(parts), 1)``."""
     if c == 0.0:
-        return torch.stack(tuple(parts), dim=-2).cumsum(-2)
+        return Sum(torch.stack(tuple(parts), dim=-2).cumsum(-2), torch.stack(tuple(gaps), dim=-2))
     if aggregation == "chained":
-        totals, total, gap = [parts[0]], parts[0], gaps[0]
-        for part, part_gap in zip(parts[1:], gaps[1:], strict=True):
-            total, gap = ball.mobius_add_with_gaps(total, gap, part, part_gap, c)
-            totals.append(total)
-        return torch.stack(totals, dim=-2)
+        sums = [Sum(parts[0], gaps[0])]
+        for part, gap in zip(parts[1:], gaps[1:], strict=True):
+            sums.append(Sum(*ball.mobius_add_with_gaps(*sums[-1], part, gap, c)))
+        return Sum(torch.stack([s.point for s in sums], dim=-2), torch.stack([s.gap for s in sums], dim=-2))
     # From the finest part outwards, every depth at once: column k holds q_i ⊕ (… ⊕ q_k) for all k ≥ i.
     total, gap = parts[-1].unsqueeze(-2), gaps[-1].unsqueeze(-2)
     for part, part_gap in zip(parts[-2::-1], gaps[-2::-1], strict=True):
         part, part_gap = part.unsqueeze(-2), part_gap.unsqueeze(-2)
         total, gap = ball.mobius_add_with_gaps(part, part_gap, total, gap, c)
         total, gap = torch.cat((part, total), dim=-2), torch.cat((part_gap, gap), dim=-2)
-    return total
+    return Sum(total, gap)
 
 
 class Step(NamedTuple):
@@ -84,9 +92,8 @@ class Step(NamedTuple):
     """``(n, 1)`` the squared chord ``‖r_{i-1} - q_i‖²``."""
 
 
-@torch.no_grad()
 def walk(point: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int) -> Iterator[Step]:
-    """Quantize ``point (n, d)`` stage by stage, float32 or float64, in closed form and without a graph.
+    """Quantize ``point (n, d)`` stage by stage, float32 or float64, in closed form. Not to be differentiated.
 
     The residual's gap is handed on from stage to stage instead of being measured on the rounded residual.
     """

@@ -3,6 +3,7 @@
 Values are looked at in eager mode on the CPU; a compiled or GPU step does not stop for it.
 """
 
+import math
 from typing import TypeVar
 
 import torch
@@ -16,6 +17,18 @@ def one_of(name: str, value: Choice, choices: tuple[Choice, ...]) -> Choice:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
+
+
+def at_least(name: str, value: float, least: int) -> None:
+    """``value`` must be a finite number of at least ``least``."""
+    if not least <= value < math.inf:
+        raise ValueError(f"{name} must be {'0 or above' if least == 0 else f'at least {least}'}, got {value}")
+
+
+def from_to(name: str, value: float, low: float, high: float) -> None:
+    """``value`` must be a number from ``low`` to below ``high``."""
+    if not low <= value < high:
+        raise ValueError(f"{name} must be from {low} to below {high}, got {value}")
 
 
 def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:

@@ -54,7 +54,7 @@ def diagnose(points: Tensor, codes: Tensor, codebooks: Tensor, c: float, aggrega
     """Measure ``codes (n, N)`` of ``points (n, d)`` on the ball under ``codebooks (N, K, d)``; all sums in float64."""
     size = codebooks.shape[1]
     z, parts = points.double(), [book.double()[codes[:, i]] for i, book in enumerate(codebooks.detach())]
-    depths = prefixes(parts, c, aggregation, [ball.gap(part, c) for part in parts])
+    depths = prefixes(parts, c, aggregation, [ball.gap(part, c) for part in parts]).point
     r, left = z, []
     for part in parts:
         r = residual(r, part, c, aggregation)
@@ -63,7 +63,7 @@ def diagnose(points: Tensor, codes: Tensor, codebooks: Tensor, c: float, aggrega
     radii = _radius(z, c)
     return Diagnosis(
         residual_error=squared_distance(depths, z.unsqueeze(1), c).mean(0).tolist(),
-        telescoping_error=float(squared_distance(aggregate([*parts, r], c, aggregation), z, c).mean()),
+        telescoping_error=float(squared_distance(aggregate([*parts, r], c, aggregation).point, z, c).mean()),
         usage=(shares > 0).double().mean(-1).tolist(),
         perplexity=(-torch.special.xlogy(shares, shares).sum(-1)).exp().tolist(),
         radius={"median": float(radii.median()), "greatest": float(radii.max())},

@@ -13,7 +13,7 @@ from ghrq.nearest import CodeTable, code_table
 from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_search
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.checks import check_codes, check_vectors, one_of
+from ghrq.quantizer.checks import at_least, check_codes, check_vectors, from_to, one_of
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, initial_codebooks, revive
 from ghrq.quantizer.diagnosis import Diagnosis, diagnose
 from ghrq.quantizer.kmeans import kmeans
@@ -110,13 +110,16 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
     ) -> None:
         super().__init__()
         one_of("kind", kind, tuple(KINDS))
-        for name, number in (("dim", dim), ("codebook_size", codebook_size), ("num_stages", num_stages)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
-        if not 0.0 <= curvature < float("inf"):
-            raise ValueError(f"curvature must be 0 or above, got {curvature}: the ball has sectional curvature -c")
+        codebook_dim = dim if codebook_dim is None else codebook_dim
+        sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "codebook_dim": codebook_dim}
+        for name, number in sizes.items():
+            at_least(name, number, 1)
+        at_least("curvature", curvature, 0)
+        at_least("commitment_weight", commitment_weight, 0)
+        from_to("decay", decay, 0.0, 1.0)
+        from_to("revive_below", revive_below, 0.0, 1.0)
         self.dim, self.codebook_size, self.num_stages = dim, codebook_size, num_stages
-        self.codebook_dim = codebook_dim or dim
+        self.codebook_dim = codebook_dim
         self.kind = kind
         self.curvature = 0.0 if kind == "euclidean" else float(curvature)
         defaults = KINDS[kind]
@@ -167,7 +170,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
             if self.scale is not None and self.training:
                 self.scale.update(v, rows.weights)
             routed = self._quantize(self._to_ball(v), rows)
-            v_hat = self._from_ball(routed.point)
+            v_hat = self._from_ball(routed.point, routed.gap)
         z_hat = self.project_out(v_hat.to(z.dtype).reshape(*z.shape[:-1], self.codebook_dim))
         if mask is not None:
             z_hat = torch.where(mask.unsqueeze(-1), z_hat, 0.0)
@@ -242,8 +245,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         depth = self.num_stages if depth is None else depth
         if not 1 <= depth <= self.num_stages:
             raise ValueError(f"depth must be from 1 to num_stages={self.num_stages}, got {depth}")
-        if beam < 1:
-            raise ValueError(f"beam must be at least 1, got {beam}")
+        at_least("beam", beam, 1)
         check_vectors(z, self.dim, None)
         table = self._table(z.dtype)
         codes = [self._encode(chunk, table, depth, beam) for chunk in _chunks(z.reshape(-1, self.dim), beam)]
@@ -287,8 +289,8 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         v = v if self.scale is None else v * self.scale().to(v.dtype)
         return ball.expmap0(v, self.curvature) if self.curvature > 0.0 else v
 
-    def _from_ball(self, point: Tensor) -> Tensor:
-        v = ball.logmap0(point, self.curvature) if self.curvature > 0.0 else point
+    def _from_ball(self, point: Tensor, gap: Tensor) -> Tensor:
+        v = ball.logmap0_with_gap(point, gap, self.curvature) if self.curvature > 0.0 else point
         return v if self.scale is None else v / self.scale().to(v.dtype)
 
     def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> Rows:
@@ -358,13 +360,14 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
     def _decode(self, codes: Tensor, prefixes: bool) -> Tensor:
         check_codes(codes, self.num_stages, self.codebook_size)
         depth = codes.shape[-1]
-        table = self._table(self.codebooks.dtype)
         put_together = cascade.prefixes if prefixes else cascade.aggregate
+        # Sums of many codes may pass near the boundary and come back: in float64 nothing is lost on the way.
+        books, book_gaps = self.codebooks.to(ball.wide_dtype(self.codebooks)), ball.gap(self.codebooks, self.curvature)
         vectors = []
         for chunk in _chunks(codes.reshape(-1, depth).long()):
-            parts = [table.codes[i].index_select(0, chunk[:, i]) for i in range(depth)]
-            gaps = [table.gaps[i].index_select(0, chunk[:, i]).unsqueeze(-1) for i in range(depth)]
-            v = self._from_ball(put_together(parts, self.curvature, self.aggregation, gaps))
+            parts = [books[i].index_select(0, chunk[:, i]) for i in range(depth)]
+            gaps = [book_gaps[i].index_select(0, chunk[:, i]) for i in range(depth)]
+            v = self._from_ball(*put_together(parts, self.curvature, self.aggregation, gaps))
             vectors.append(self.project_out(v.to(self.codebooks.dtype)))
         shape = (*codes.shape, self.dim) if prefixes else (*codes.shape[:-1], self.dim)
         return (torch.cat(vectors) if len(vectors) > 1 else vectors[0]).reshape(shape)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ghrq import ball
 from ghrq.nearest import code_table, nearest
-from ghrq.quantizer.cascade import Aggregation, Step, aggregate, residual, walk
+from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
 
 Gradient = Literal["transport", "identity"]
 Commitment = Literal["first", "every"]
@@ -39,6 +39,8 @@ class Routed(NamedTuple):
 
     point: Tensor
     """``(n, d)`` ẑ, with the route's gradient to z."""
+    gap: Tensor
+    """``(n, 1)`` the gap of ẑ."""
     codes: Tensor
     """``(n, N)``"""
     codebook_loss: Tensor
@@ -93,9 +95,10 @@ def attached_route(
         r = residual(r, part, c, aggregation)
         if gradient == "transport" and commitment == "first":
             r = r.detach()
-    z_hat = aggregate(parts, c, aggregation)
-    point = z_hat if gradient == "identity" else hop(z, z_hat, c, discount)
-    return Routed(point, torch.stack(codes, -1), torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
+    total = aggregate(parts, c, aggregation)
+    if gradient == "transport":
+        total = _hopped(z, total, c, discount)
+    return Routed(*total, torch.stack(codes, -1), torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
 
 
 def transport_route(
@@ -106,28 +109,35 @@ def transport_route(
     The losses' gradients are simple enough to be found on the way down: ``∇_q d(r,q)²`` is a multiple of the
     left residual ``(-q) ⊕ r``, which the cascade computes anyway.
     """
-    table = code_table(codebooks, c)
-    stages = codebooks.shape[0]
+    learning = codebooks.requires_grad and torch.is_grad_enabled()
     losses, codes, parts, gaps, residuals, pull = [], [], [], [], [], None
-    pushes = torch.zeros_like(codebooks) if codebooks.requires_grad and torch.is_grad_enabled() else None
-    for i, step in enumerate(walk(z.detach(), table, c, aggregation, stages)):
-        weights = rows.stage(i).unsqueeze(-1)
-        squared, force = _force(step, c)
-        losses.append((weights * squared).sum())
-        if pushes is not None:
-            pushes[i].index_add_(0, step.chosen, step.toward * (weights * force / -step.code_gap))
-        if i == 0:
-            pull = _pull(step, c, weights)
-        codes.append(step.chosen)
-        residuals.append(step.residual)
-        used = None if rows.depths is None else (rows.depths > i).unsqueeze(-1)
-        parts.append(step.code if used is None else torch.where(used, step.code, 0.0))
-        gaps.append(step.code_gap if used is None else torch.where(used, step.code_gap, 1.0))
     with torch.no_grad():
-        z_hat, loss = aggregate(parts, c, aggregation, gaps), torch.stack(losses)
-    codebook_loss = loss if pushes is None else _CodebookLoss.apply(codebooks, loss, pushes)
-    commitment_loss = loss if pull is None else _CommitmentLoss.apply(z, loss, pull)
-    return Routed(hop(z, z_hat, c, discount), torch.stack(codes, -1), codebook_loss, commitment_loss, residuals)
+        table, pushes = code_table(codebooks, c), torch.zeros_like(codebooks)
+        for i, step in enumerate(walk(z, table, c, aggregation, codebooks.shape[0])):
+            weights = rows.stage(i).unsqueeze(-1)
+            squared, force = _force(step, c)
+            losses.append((weights * squared).sum())
+            if learning:
+                pushes[i].index_add_(0, step.chosen, step.toward * (weights * force / -step.code_gap))
+            if i == 0:
+                pull = _pull(step, c, weights)
+            codes.append(step.chosen)
+            residuals.append(step.residual)
+            used = None if rows.depths is None else (rows.depths > i).unsqueeze(-1)
+            parts.append(step.code if used is None else torch.where(used, step.code, 0.0))
+            gaps.append(step.code_gap if used is None else torch.where(used, step.code_gap, 1.0))
+        total, loss = aggregate(parts, c, aggregation, gaps), torch.stack(losses)
+    codebook_loss = loss if not learning else _CodebookLoss.apply(codebooks, loss, pushes)
+    commitment_loss = _CommitmentLoss.apply(z, loss, pull)
+    total = _hopped(z, total, c, discount)
+    return Routed(*total, torch.stack(codes, -1), codebook_loss, commitment_loss, residuals)
+
+
+def _hopped(z: Tensor, total: Sum, c: float, discount: bool) -> Sum:
+    """A sum without gradient, with that of the hop; its gap keeps its digits and gets the point's derivative."""
+    point = hop(z, total.point, c, discount)
+    gap = ball.gap(point, c)
+    return Sum(point, gap + (total.gap - gap).detach())
 
 
 def _force(step: Step, c: float) -> tuple[Tensor, Tensor]:

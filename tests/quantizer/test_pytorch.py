@@ -1,0 +1,193 @@
+"""Being a good PyTorch citizen: compile, export, ONNX, state, types, autocast, torch.func, the Hub."""
+
+import copy
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+from torch.func import functional_call, grad
+
+from ghrq import ResidualQuantizer
+from ghrq.manifold import ManifoldParameter, PoincareBall, RiemannianSGD
+from ghrq.quantizer import KINDS
+
+DIM = 8
+OPTIONS = [{}, {"codebook_update": "ema"}, {"codebook_dim": 4, "scale_control": True, "depth_dropout": True}]
+
+
+def quantizer(kind="ghrq", **settings):
+    return ResidualQuantizer(DIM, 32, 3, kind=kind, **settings)
+
+
+def vectors(n=200, scale=0.4):
+    return torch.randn(n, DIM) * scale
+
+
+def train_step(step, z, seed):
+    torch.manual_seed(seed)
+    leaf = z.clone().requires_grad_()
+    output = step(leaf)
+    (output.loss + output.z_hat.square().sum()).backward()
+    return (*output, leaf.grad)
+
+
+def assert_same_training(rq, backend, **tolerance):
+    compiled_rq = copy.deepcopy(rq)
+    torch.compiler.reset()
+    compiled = torch.compile(compiled_rq, fullgraph=True, backend=backend)
+    z = vectors()
+    for seed in range(3):
+        for a, b in zip(train_step(rq, z, seed), train_step(compiled, z, seed), strict=True):
+            torch.testing.assert_close(a, b, **tolerance)
+    for name, tensor in rq.state_dict().items():
+        torch.testing.assert_close(compiled_rq.state_dict()[name], tensor, **tolerance, msg=name)
+    rq.eval()
+    compiled_rq.eval()
+    with torch.no_grad():
+        for a, b in zip(rq(z), compiled(z), strict=True):
+            torch.testing.assert_close(a, b, **tolerance)
+
+
+@pytest.mark.parametrize("settings", OPTIONS, ids=str)
+@pytest.mark.parametrize("kind", ["ghrq", "naive", "euclidean"])
+def test_compiles_without_a_graph_break(kind, settings):
+    # A decay this low and a threshold this high make dead codes come back within three steps.
+    rq = quantizer(kind, decay=0.5, revive_below=0.4, **settings)
+    assert_same_training(rq, "aot_eager", rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the inductor backend needs a C++ compiler, and there is none")
+def test_compiles_to_machine_code():
+    assert_same_training(ResidualQuantizer(DIM, 16, 2), "inductor", rtol=1e-4, atol=1e-5)
+
+
+class Encode(nn.Module):
+    def __init__(self, rq):
+        super().__init__()
+        self.rq = rq
+
+    def forward(self, z):
+        return self.rq.encode(z)
+
+
+class Decode(Encode):
+    def forward(self, codes):
+        return self.rq.decode(codes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("ghrq", {}), ("naive", {"codebook_dim": 4, "scale_control": True}), ("euclidean", {})]
+)
+def test_exports_encode_and_decode_and_onnx_runtime_gives_the_same_numbers(kind, settings, tmp_path):
+    import onnxruntime
+
+    rq = quantizer(kind, **settings)
+    rq(vectors())
+    rq.eval()
+    z = vectors()
+    codes, z_hat = rq.encode(z), rq.decode(rq.encode(z))
+    rows = torch.export.Dim("rows", min=2, max=2**20)
+    for module, given, expected in ((Encode(rq), z, codes), (Decode(rq), codes, z_hat)):
+        program = torch.export.export(module, (given,), dynamic_shapes=({0: rows},))
+        torch.testing.assert_close(program.module()(given[:77]), expected[:77], rtol=1e-6, atol=1e-6)
+        path = tmp_path / "model.onnx"
+        torch.onnx.export(program, dynamo=True, verbose=False).save(path)
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {session.get_inputs()[0].name: given[:55].numpy()})
+        np.testing.assert_allclose(found, expected[:55].numpy(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", OPTIONS, ids=str)
+def test_state_survives_a_round_trip(settings, tmp_path):
+    rq, other = quantizer(**settings), quantizer(**settings)
+    rq(vectors())
+    safetensors.torch.save_model(rq, tmp_path / "rq.safetensors")
+    safetensors.torch.load_model(other, tmp_path / "rq.safetensors")
+    z = vectors()
+    assert torch.equal(rq.eval().encode(z), other.eval().encode(z))
+    again = quantizer(**settings)
+    again.load_state_dict(rq.state_dict())
+    assert torch.equal(again.eval().encode(z), rq.encode(z))
+
+
+def test_a_copy_is_a_copy():
+    rq = quantizer()
+    other = copy.deepcopy(rq)
+    assert isinstance(other.codebooks, ManifoldParameter)
+    assert isinstance(other.codebooks.manifold, PoincareBall)
+    rq(vectors()).loss.backward()
+    RiemannianSGD(rq.parameters(), lr=0.1).step()
+    assert not torch.equal(rq.codebooks, other.codebooks)
+
+
+def test_goes_to_the_hub_and_back(tmp_path):
+    rq = quantizer("dhste-only", curvature=0.7, scale_control=True)
+    rq(vectors())
+    rq.eval().save_pretrained(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} >= {"config.json", "model.safetensors"}
+    other = ResidualQuantizer.from_pretrained(tmp_path)
+    assert (other.kind, other.curvature, other.aggregation) == ("dhste-only", 0.7, "chained")
+    z = vectors()
+    assert torch.equal(other.encode(z), rq.encode(z))
+    assert torch.equal(other.decode(rq.encode(z)), rq.decode(rq.encode(z)))
+
+
+def test_double_agrees_with_float():
+    rq, z = quantizer().eval(), vectors()
+    wide = copy.deepcopy(rq).double()
+    assert wide(z.double()).z_hat.dtype == torch.float64
+    assert torch.equal(wide.encode(z.double()), rq.encode(z))
+    torch.testing.assert_close(wide(z.double()).z_hat.float(), rq(z).z_hat, rtol=2e-6, atol=1e-6)
+    assert rq(z.double()).z_hat.dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    rq, z = quantizer().eval(), vectors().to(dtype)
+    expected = rq(z.float())
+    output = rq(z)
+    assert output.z_hat.dtype == dtype
+    assert output.loss.dtype == torch.float32
+    assert torch.equal(output.codes, expected.codes)
+    assert torch.equal(output.z_hat, expected.z_hat.to(dtype))
+    assert torch.equal(rq.encode(z), expected.codes)
+    low = copy.deepcopy(rq).to(dtype)
+    assert low(z).z_hat.dtype == dtype
+    assert low.decode(low.encode(z)).dtype == dtype
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast_does_not_reach_the_ball(kind):
+    rq, z = quantizer(kind), vectors().requires_grad_()
+    outside = rq(z)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = rq(z)
+        codes = rq.encode(z)
+    for a, b in zip(outside, inside, strict=True):
+        assert torch.equal(a, b)
+    assert torch.equal(codes, outside.codes)
+
+
+def test_torch_func_gives_the_gradients_of_autograd():
+    rq, z = quantizer().eval(), vectors().requires_grad_()
+    parameters, buffers = dict(rq.named_parameters()), dict(rq.named_buffers())
+
+    def loss(parameters, z):
+        output = functional_call(rq, (parameters, buffers), (z,))
+        return output.loss + output.z_hat.square().sum()
+
+    loss(parameters, z).backward()
+    to_parameters, to_z = grad(loss, argnums=(0, 1))(parameters, z)
+    torch.testing.assert_close(to_parameters["codebooks"], rq.codebooks.grad)
+    torch.testing.assert_close(to_z, z.grad)
+
+
+def test_importing_prints_no_warnings():
+    import subprocess
+    import sys
+
+    result = subprocess.run([sys.executable, "-W", "always", "-c", "import ghrq"], capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
