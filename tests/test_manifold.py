@@ -441,6 +441,7 @@ def test_works_inside_geoopts_compound_manifolds() -> None:
     product = geoopt.StereographicProductManifold((m, 4), (ball_of(0.5), 4))
     pair = torch.cat((x, y), dim=-1)
     torch.testing.assert_close(product.dist0(pair) ** 2, m.dist0(x) ** 2 + ball_of(0.5).dist0(y) ** 2)
+    assert product.reversible  # as the retraction is the exponential map
     assert isinstance(m, geoopt.PoincareBall)
     assert isinstance(m, geoopt.Stereographic)
 
@@ -555,6 +556,15 @@ def test_float32_at_radius_0_9999(c: float) -> None:
         assert (error < bound).all()
     theirs = geoopt.PoincareBall(c)
     assert (theirs.projx(x) - x).norm(dim=-1).min() > 3e-3 / c**0.5  # what all of this would be lost to
+
+
+def test_sums_are_pulled_back_into_the_ball_unless_told_otherwise() -> None:
+    m = PoincareBall()
+    x, y = m.projx(2 * directions(200, 8).float()), m.projx(2 * directions(200, 8, seed=1).float())
+    free = m.mobius_add(x, y, project=False)
+    assert not all_inside(free)  # by rounding
+    assert all_inside(m.mobius_add(x, y))
+    assert torch.equal(m.projx(free), m.mobius_add(x, y))
 
 
 def test_points_at_the_largest_radius_are_on_the_manifold() -> None:
@@ -711,6 +721,20 @@ def test_optimisers_leave_the_gradient_alone_and_call_the_closure(kind: type) ->
     p.grad = p.detach().to_sparse()
     with pytest.raises(RuntimeError, match="sparse"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [RiemannianAdam, RiemannianSGD])
+def test_optimisers_stabilize_as_often_as_they_are_told(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = ManifoldParameter(points(20, 6), manifold=ball_of(1.0))
+    optimizer, calls = kind([p], lr=0.1, stabilize=3), []
+    monkeypatch.setattr(optimizer, "stabilize_group", calls.append)
+    train(optimizer, [p], 7)
+    assert len(calls) == 2
+    monkeypatch.undo()
+    with torch.no_grad():
+        p[0] = 2.0
+    optimizer.stabilize()
+    assert all_inside(p.detach())
 
 
 ON_THE_BALL = [

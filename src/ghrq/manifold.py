@@ -425,20 +425,19 @@ class _Geodesic:
         self.xv, self.vv = _dot(self.x, self.v), ball._norm(v).square()
         square = c * self.vv * (rate / self.alpha).square()
         self.kappa = rate / self.alpha * ball._tanhc(square)
-        self.tanh2 = c * self.vv * self.kappa.square()
+        self.tanh2, sech2 = c * self.vv * self.kappa.square(), ball._sech2(square)
         plain = 1.0 + 2.0 * c * self.kappa * self.xv + (1.0 - self.alpha) * self.tanh2
         # The inner product has only the digits of its type; Cauchy and Schwarz know how small D can be.
-        self.d = torch.maximum(plain, ((ball._sech2(square) + self.alpha * self.tanh2) / 2.0).square())
+        self.d = torch.maximum(plain, ((sech2 + self.alpha * self.tanh2) / 2.0).square())
         share = self.alpha / self.d
         end = torch.addcmul(self.x, self.v, (share * self.kappa).to(self.v.dtype))
         _add_(end, share * self.tanh2, self.x)
-        self.beta = share * ball._sech2(square)
-        with torch.no_grad():  # what rounding made of it, and the way back into the ball
+        beta = share * sech2  # the gap of the end, before rounding
+        with torch.no_grad():
             radius = (c * ball._norm(end).square()).sqrt()
             bound = ball.max_radius(dtype) - 4.0 * torch.finfo(radius.dtype).eps  # the radius is rounded, too
-            shrink, rounding = (bound / radius).clamp(max=1.0), 1.0 - radius.clamp(max=bound).square() - self.beta
-        self.beta = self.beta + rounding
-        self.end = end.mul_(shrink.to(end.dtype)).to(dtype)
+            shrink, rounding = (bound / radius).clamp(max=1.0), 1.0 - radius.clamp(max=bound).square() - beta
+        self.end, self.beta = end.mul_(shrink.to(end.dtype)).to(dtype), beta + rounding
 
     def carry(self, w: Tensor, out: Tensor | None = None) -> Tensor:
         """Parallel transport of ``w (..., d)`` to the end of the geodesic; ``out`` may be ``w``."""

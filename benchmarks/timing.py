@@ -1,0 +1,231 @@
+"""What the benchmarks share: an interleaved clock, a reading of memory, the machine in words, tables and files.
+
+Not a script. Times are wall clock. Memory is what the kernel counts as resident, so that the workspaces of BLAS and
+of faiss are in it, which a profiler of tensors does not see.
+"""
+
+import argparse
+import ctypes
+import gc
+import json
+import math
+import multiprocessing
+import os
+import platform
+import random
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+Call = Callable[[], object]
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("ghrq", "torch", "numpy", "geoopt", "vector-quantize-pytorch", "faiss-cpu")
+
+# A contender is called as often as fits into this many seconds, and the mean counts as one sample.
+SAMPLE_SECONDS = 0.02
+# One that takes longer than this for a single call runs in the first rounds only, and without a call to warm up.
+SLOW_SECONDS, SLOW_ROUNDS = 1.0, 3
+
+
+class Shape(NamedTuple):
+    """The size of a problem."""
+
+    vectors: int
+    dim: int
+    codes: int
+    stages: int
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self))
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """``"4096x16x128x4"`` -> ``Shape(4096, 16, 128, 4)``."""
+        try:
+            shape = cls(*(int(part) for part in text.lower().split("x")))
+        except (TypeError, ValueError):
+            raise argparse.ArgumentTypeError(f"{text!r} is not VECTORSxDIMxCODESxSTAGES, e.g. 4096x16x128x4") from None
+        if min(shape) < 1:
+            raise argparse.ArgumentTypeError(f"{text!r}: every number must be at least 1")
+        return shape
+
+
+# --- time ----------------------------------------------------------------------------------------------------
+
+
+def interleaved(calls: dict[str, Call], repeats: int) -> dict[str, list[float]]:
+    """Seconds a call, one sample a round: in each of ``repeats`` rounds every contender has its turn, in random order.
+
+    So whatever else the machine is doing meets all of them. Every turn begins with a call that does not count: it
+    brings the caches and the thread pools back to this contender.
+    """
+    first = {name: _warm_seconds(call) for name, call in calls.items()}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    with _no_collector():
+        for turn in range(repeats):
+            for name in random.sample(sorted(calls), len(calls)):
+                slow = first[name] > SLOW_SECONDS
+                if slow and turn >= SLOW_ROUNDS:
+                    continue
+                if not slow:
+                    calls[name]()
+                samples[name].append(_seconds(calls[name], max(1, math.ceil(SAMPLE_SECONDS / first[name]))))
+    return samples
+
+
+def _warm_seconds(call: Call) -> float:
+    seconds = _seconds(call, 1)
+    return seconds if seconds > SLOW_SECONDS else min(_seconds(call, 1) for _ in range(2))
+
+
+def _seconds(call: Call, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+@contextmanager
+def _no_collector() -> Iterable[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def medians(samples: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(values) for name, values in samples.items() if values}
+
+
+def spread(values: Sequence[float]) -> float:
+    """The distance between the quartiles as a share of the median: how noisy a series is."""
+    if len(values) < 3:
+        return math.nan
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return (high - low) / middle
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+
+def resident() -> int:
+    """Bytes this process holds in memory now."""
+    return _status("VmRSS")
+
+
+def peak_resident() -> int:
+    """The most it has held, in bytes, since it began or since :func:`forget_peak`."""
+    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_peak() -> None:
+    """Give freed memory back to the system, and let the peak begin at what is held now (Linux)."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _status(field: str) -> int:
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def extra_bytes(call: Call) -> int:
+    """How far the resident memory rises above its level before while ``call`` runs."""
+    forget_peak()
+    before = resident()
+    call()
+    return max(0, peak_resident() - before)
+
+
+def in_fresh_process(function: Callable[..., int], *arguments: Any) -> int:
+    """``function(*arguments)`` in a process of its own: nothing that others freed or cached hides what it takes."""
+    context = multiprocessing.get_context("forkserver")
+    with context.Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+# --- machine, tables, files ------------------------------------------------------------------------------------
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """What the numbers depend on besides the code."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load": round(os.getloadavg()[0], 2),
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "date": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+
+
+def describe(about: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    return (
+        f"{about['cpu']}, {about['cores']} cores, {about['threads']} threads, load {about['load']} at the start, "
+        f"{about['system']}, {about['date']}\n{versions}"
+    )
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with its columns aligned, to read in a terminal and to paste into a page."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [head, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths))) + " |"
+        for line in lines
+    )
+
+
+def write_json(path: Path, results: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"\nwritten to {path}")
+
+
+def add_common_options(parser: argparse.ArgumentParser, name: str, repeats: int) -> None:
+    cores = os.cpu_count() or 1
+    parser.add_argument("--repeats", type=int, default=repeats, metavar="N", help=f"rounds (default {repeats})")
+    parser.add_argument("--threads", type=int, default=cores, metavar="N", help=f"for everyone (default {cores})")
+    parser.add_argument("--quick", action="store_true", help="a look at the numbers in about a minute, not to be cited")
+    default = RESULTS / f"{name}.json"
+    parser.add_argument("--json", type=Path, default=default, metavar="PATH", help="where all samples go (%(default)s)")
+
+
+def seeded(threads: int) -> None:
+    """The same vectors and the same order every time, on so many threads."""
+    random.seed(0)
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
