@@ -1,0 +1,450 @@
+"""How fast the quantizer is: against its peers from PyPI, and against the bare matrix product, in one run.
+
+    pip install -e '.[bench]'
+    python benchmarks/quantizer.py                           # everything, about 20 minutes
+    python benchmarks/quantizer.py --quick                   # a first look
+    python benchmarks/quantizer.py --shapes 1 4 --repeats 5  # two of the built-in shapes
+    python benchmarks/quantizer.py --shapes 100000x64x256x8  # vectors x dim x codes x stages
+
+docs/performance.md says what is measured and why.
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import faiss
+import geoopt
+import numpy as np
+import timing
+import torch
+from timing import Call, Shape
+from torch import Tensor
+from vector_quantize_pytorch import ResidualVQ
+
+import ghrq
+from ghrq import manifold
+
+SHAPES = [
+    Shape(4096, 16, 128, 4),
+    Shape(2048, 32, 128, 4),
+    Shape(16384, 16, 512, 4),
+    Shape(3200, 8, 1024, 12),
+    Shape(3200, 32, 1024, 12),
+    Shape(3200, 128, 1024, 12),
+    Shape(8192, 64, 1024, 8),
+]
+TASKS = ("train", "encode", "decode")
+KINDS = ("ghrq", "euclidean", "naive")
+
+COMMITMENT = 0.25
+# The median radius of the vectors on the ball, which is where the encoder-scale control keeps an encoder.
+RADIUS = 0.5
+FLOOR_ROWS = 1024
+# The numbers of one (rows, codes, dim) tensor of the geoopt cascade, and of all of them before it takes minutes.
+GEOOPT_CHUNK, GEOOPT_MOST = 2**23, 2 * 10**9
+# The memory of encode is to be the same however many vectors there are: measured on this many, too.
+MANY, MANY_QUICK = 2**20, 2**17
+OPTIMISER = (12, 1024, 128)
+MIB = 2**20
+
+
+# --- the problem -----------------------------------------------------------------------------------------------
+
+
+def vectors(shape: Shape, seed: int) -> Tensor:
+    """Normal vectors ``(vectors, dim)``."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape.vectors, shape.dim, generator=generator) * (math.atanh(RADIUS) / shape.dim**0.5)
+
+
+def fitted(shape: Shape, kind: str) -> Tensor:
+    """Codebooks ``(stages, codes, dim)`` of two rounds of k-means on other vectors of the same kind.
+
+    They make residuals shrink from stage to stage as after training, in the geometry of the contender.
+    """
+    torch.manual_seed(0)
+    quantizer = ghrq.ResidualQuantizer(shape.dim, shape.codes, shape.stages, kind=kind)
+    quantizer.initialize(vectors(shape._replace(vectors=8 * shape.codes), seed=1), iterations=2)
+    return quantizer.codebooks.detach().clone()
+
+
+# --- the contenders: (task, codebooks, vectors) -> what to call, or None if it does not do that ------------------
+
+
+def ours(kind: str, task: str, books: Tensor, z: Tensor) -> Call:
+    stages, codes, dim = books.shape
+    rq = ghrq.ResidualQuantizer(dim, codes, stages, kind, commitment_weight=COMMITMENT, revive_below=0.0)
+    rq.codebooks.data.copy_(books)
+    if task == "train":
+        return _step(lambda z: (out := rq(z)).z_hat.sum() + out.loss, z, [rq.codebooks])
+    rq.eval()
+    if task == "encode":
+        return lambda: rq.encode(z)
+    chosen = rq.encode(z)
+    return lambda: rq.decode(chosen)
+
+
+def residual_vq(learnable: bool, task: str, books: Tensor, z: Tensor) -> Call:
+    """The plain straight-through estimator, nothing random, no revival: the cheapest it can do the same job with."""
+    stages, codes, dim = books.shape
+    vq = ResidualVQ(
+        dim=dim,
+        num_quantizers=stages,
+        codebook_size=codes,
+        commitment_weight=COMMITMENT,
+        decay=0.99,
+        ema_update=not learnable,
+        learnable_codebook=learnable,
+        rotation_trick=False,
+        kmeans_init=False,
+        stochastic_sample_codes=False,
+        quantize_dropout=False,
+        threshold_ema_dead_code=0,
+    )
+    for layer, book in zip(vq.layers, books, strict=True):
+        share = z.shape[0] / codes
+        layer._codebook.embed.data.copy_(book)
+        layer._codebook.cluster_size.fill_(share)
+        layer._codebook.embed_avg.copy_(book * share)
+    z = z.unsqueeze(0)  # one sequence: a batch of single vectors is slower
+    if task == "train":
+        return _step(lambda z: (out := vq(z))[0].sum() + out[2].sum(), z, list(vq.parameters()))
+    vq.eval()
+    if task == "encode":
+        return torch.no_grad()(lambda: vq(z)[1])
+    with torch.no_grad():
+        chosen = vq(z)[1]
+    return torch.no_grad()(lambda: vq.get_output_from_indices(chosen))
+
+
+def geoopt_cascade(task: str, books: Tensor, z: Tensor) -> Call | None:
+    """What a user writes with the manifold at hand: distances to all codes by broadcasting, autograd for the rest."""
+    if task != "decode" and z.shape[0] * books.numel() > GEOOPT_MOST:
+        return None
+    ball = geoopt.PoincareBall(1.0)
+    codebooks = geoopt.ManifoldParameter(books.clone(), manifold=ball)
+
+    @torch.no_grad()
+    def nearest(r: Tensor, codes: Tensor) -> Tensor:
+        parts = r.split(max(1, GEOOPT_CHUNK // codes.numel()))
+        return torch.cat([ball.dist(part.unsqueeze(1), codes).argmin(1) for part in parts])
+
+    def quantize(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        r, total, chosen, loss = ball.expmap0(z), None, [], torch.zeros(())
+        for codes in codebooks:
+            chosen.append(nearest(r, codes))
+            q = codes[chosen[-1]]
+            loss = loss + ball.dist2(r.detach(), q).mean() + COMMITMENT * ball.dist2(r, q.detach()).mean()
+            part = r + (q - r).detach()
+            total = part if total is None else ball.mobius_add(total, part)
+            r = ball.mobius_add(r, -part)
+        return ball.logmap0(total), torch.stack(chosen, dim=-1), loss
+
+    def decode(chosen: Tensor) -> Tensor:
+        total = codebooks[0][chosen[:, 0]]
+        for i in range(1, chosen.shape[1]):
+            total = ball.mobius_add(total, codebooks[i][chosen[:, i]])
+        return ball.logmap0(total)
+
+    if task == "train":
+        return _step(lambda z: (out := quantize(z))[0].sum() + out[2], z, [codebooks])
+    if task == "encode":
+        return torch.no_grad()(lambda: quantize(z)[1])
+    anything = torch.randint(books.shape[1], (z.shape[0], books.shape[0]))
+    return torch.no_grad()(lambda: decode(anything))
+
+
+def faiss_quantizer(tables: bool, task: str, books: Tensor, z: Tensor) -> Call | None:
+    """``ResidualQuantizer`` with beam 1: by residuals, its default, or by tables of inner products."""
+    stages, codes, dim = books.shape
+    bits = codes.bit_length() - 1
+    if task == "train" or codes != 2**bits:
+        return None
+    rq = faiss.ResidualQuantizer(dim, stages, bits)
+    rq.max_beam_size = 1
+    faiss.copy_array_to_vector(books.numpy().ravel(), rq.codebooks)
+    rq.is_trained = True
+    if tables:
+        rq.use_beam_LUT = 1
+        rq.compute_codebook_tables()
+    rows = z.numpy()
+    if task == "encode":
+        return lambda: rq.compute_codes(rows)
+    packed = rq.compute_codes(rows)
+    return None if tables else lambda: rq.decode(packed)
+
+
+def floor(task: str, books: Tensor, z: Tensor) -> Call | None:
+    """The bare product and its argmin, stage by stage, on the vectors as they are: no residuals, no gradients."""
+    if task == "decode":
+        return None
+    matrices, biases = (-2.0 * books).mT.contiguous(), books.square().sum(-1)
+
+    def run() -> None:
+        for matrix, bias in zip(matrices, biases, strict=True):
+            for rows in z.split(FLOOR_ROWS):
+                torch.addmm(bias, rows, matrix).argmin(1)
+
+    return torch.no_grad()(run)
+
+
+def _step(loss: Callable[[Tensor], Tensor], z: Tensor, parameters: Sequence[Tensor]) -> Call:
+    """Forward and backward, from no gradients to all of them."""
+    z = z.clone().requires_grad_()
+
+    def step() -> None:
+        for tensor in (z, *parameters):
+            tensor.grad = None
+        loss(z).backward()
+
+    return step
+
+
+CONTENDERS: dict[str, Callable[[str, Tensor, Tensor], Call | None]] = {
+    **{kind: partial(ours, kind) for kind in KINDS},
+    "vq ema": partial(residual_vq, False),
+    "vq learnable": partial(residual_vq, True),
+    "geoopt": geoopt_cascade,
+    "faiss": partial(faiss_quantizer, False),
+    "faiss tables": partial(faiss_quantizer, True),
+    "floor": floor,
+}
+
+
+def geometry(contender: str) -> str:
+    return {"ghrq": "ghrq", "naive": "naive", "geoopt": "naive"}.get(contender, "euclidean")
+
+
+# --- measuring -------------------------------------------------------------------------------------------------
+
+
+def measure_times(shape: Shape, books: dict[str, Tensor], repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Samples of every task and contender, in seconds."""
+    z, times = vectors(shape, seed=2), {}
+    for task in TASKS:
+        calls = {name: build(task, books[geometry(name)], z) for name, build in CONTENDERS.items()}
+        times[task] = timing.interleaved({name: call for name, call in calls.items() if call}, repeats)
+    return times
+
+
+def agreement(shape: Shape, books: Tensor) -> dict[str, float]:
+    """The share of vectors for which peers find all the codes that our Euclidean quantizer finds: is it the same job?"""
+    z = vectors(shape, seed=2)
+    true = ours("euclidean", "encode", books, z)()
+    found = {"vq": residual_vq(True, "encode", books, z)().squeeze(0)}
+    for name in ("faiss", "faiss tables"):
+        if call := CONTENDERS[name]("encode", books, z):
+            found[name] = torch.from_numpy(faiss.unpack_bitstrings(call(), shape.stages, shape.codes.bit_length() - 1))
+    return {name: (codes.long() == true).all(-1).double().mean().item() for name, codes in found.items()}
+
+
+def extra_memory(contender: str, task: str, shape: Shape, books: np.ndarray, threads: int) -> int:
+    """Bytes that one call takes at its peak, its result included, after a call on a few vectors has loaded the code."""
+    timing.seeded(threads)
+    faiss.omp_set_num_threads(threads)
+    build, z = CONTENDERS[contender], vectors(shape, seed=2)
+    codebooks = torch.from_numpy(books)
+    if (call := build(task, codebooks, z)) is None:
+        return -1
+    build(task, codebooks, z[:16].clone())()
+    return timing.extra_bytes(call)
+
+
+def measure_memory(shape: Shape, books: dict[str, Tensor], threads: int, many: int) -> dict[str, dict[str, int]]:
+    """Extra bytes of a train step and of encode; and of our encode on ``many`` vectors without its result."""
+
+    def of(contender: str, task: str, shape: Shape) -> int:
+        codebooks = books[geometry(contender)].numpy()
+        return timing.in_fresh_process(extra_memory, contender, task, shape, codebooks, threads)
+
+    memory = {task: {name: of(name, task, shape) for name in CONTENDERS} for task in ("train", "encode")}
+    memory = {task: {name: size for name, size in of.items() if size >= 0} for task, of in memory.items()}
+    result = many * shape.stages * torch.int64.itemsize
+    memory["encode many"] = {"ghrq": of("ghrq", "encode", shape._replace(vectors=many)) - result}
+    return memory
+
+
+def measure_optimisers(repeats: int) -> dict[str, list[float]]:
+    """Samples of one step on a stack of codebooks."""
+    torch.manual_seed(0)
+    points = 0.5 * torch.nn.functional.normalize(torch.randn(OPTIMISER), dim=-1) * torch.rand(*OPTIMISER[:2], 1)
+
+    def step(optimiser: Callable[..., torch.optim.Optimizer], parameter: Tensor) -> Call:
+        parameter.grad = torch.randn_like(parameter) / 100.0
+        return optimiser([parameter], lr=1e-3).step
+
+    on_ball = manifold.ManifoldParameter(points.clone(), manifold=manifold.PoincareBall(1.0))
+    on_theirs = geoopt.ManifoldParameter(points.clone(), manifold=geoopt.PoincareBall(1.0))
+    riemannian = getattr(manifold, "RiemannianAdam", geoopt.optim.RiemannianAdam)
+    calls = {
+        "ghrq RiemannianAdam": step(riemannian, on_ball),
+        "geoopt RiemannianAdam": step(geoopt.optim.RiemannianAdam, on_theirs),
+        "torch Adam": step(torch.optim.Adam, torch.nn.Parameter(points.clone())),
+    }
+    return timing.interleaved(calls, repeats)
+
+
+# --- the targets of issue 3 --------------------------------------------------------------------------------------
+
+
+class Target(NamedTuple):
+    """A promise about a ratio of medians."""
+
+    text: str
+    task: str
+    ratio: Callable[[dict[str, float]], float]
+    limit: Callable[[Shape], float | None]
+    at_least: bool = False
+
+    def met(self, value: float, limit: float) -> bool:
+        return value >= limit if self.at_least else value <= limit
+
+
+def _fastest(times: dict[str, float], peer: str) -> float:
+    return min((seconds for name, seconds in times.items() if name.startswith(peer)), default=math.nan)
+
+
+TARGETS = [
+    Target(
+        "train: fastest ResidualVQ / ghrq",
+        "train",
+        lambda t: _fastest(t, "vq") / t["ghrq"],
+        lambda s: 6.0 if s.dim <= 16 and s.codes >= 512 else 2.5,
+        at_least=True,
+    ),
+    Target("train: ghrq / floor", "train", lambda t: t["ghrq"] / t["floor"], lambda s: 1.6 if s.codes >= 512 else None),
+    Target("train: ghrq / euclidean", "train", lambda t: t["ghrq"] / t["euclidean"], lambda s: 1.3),
+    Target(
+        "encode: ghrq / floor", "encode", lambda t: t["ghrq"] / t["floor"], lambda s: 1.15 if s.codes >= 512 else 1.5
+    ),
+    Target(
+        "encode: ghrq / fastest faiss",
+        "encode",
+        lambda t: t["ghrq"] / _fastest(t, "faiss"),
+        lambda s: 1.0 if s.codes >= 512 else 1.3,
+    ),
+]
+OPTIMISER_LIMIT, MEMORY_LIMIT = 4.0, 64 * MIB
+
+
+def judge(
+    medians: dict[str, dict[str, dict[str, float]]], optimisers: dict[str, float], memory: dict[str, Any]
+) -> list:
+    """Rows of (target, shape, measured, limit, verdict)."""
+    rows = []
+
+    def add(text: str, where: str, value: float, limit: float, unit: str, target: Target | None = None) -> None:
+        sign = "≥" if target and target.at_least else "≤"
+        good = target.met(value, limit) if target else value <= limit
+        rows.append([text, where, f"{value:.2f}{unit}", f"{sign} {limit:g}{unit}", "met" if good else "MISSED"])
+
+    for target in TARGETS:
+        for name, times in medians.items():
+            limit, value = target.limit(Shape.parse(name)), target.ratio(times[target.task])
+            if limit is not None and not math.isnan(value):
+                add(target.text, name, value, limit, "", target)
+    ratio = optimisers["ghrq RiemannianAdam"] / optimisers["torch Adam"]
+    add("optimiser step: RiemannianAdam / Adam", "x".join(map(str, OPTIMISER)), ratio, OPTIMISER_LIMIT, "")
+    for name, sizes in memory.items():
+        size = sizes["encode many"]["ghrq"] / MIB
+        add("encode of many: extra memory", name, size, MEMORY_LIMIT / MIB, " MiB")
+    return rows
+
+
+# --- the report --------------------------------------------------------------------------------------------------
+
+
+def time_table(medians: dict[str, dict[str, dict[str, float]]], task: str) -> str:
+    others = [name for name in CONTENDERS if name != "ghrq" and any(name in times[task] for times in medians.values())]
+    rows = []
+    for shape, times in medians.items():
+        of = times[task]
+        ratios = [f"{of[name] / of['ghrq']:.2f}" if name in of else "-" for name in others]
+        rows.append([shape, f"{1e3 * of['ghrq']:.2f} ms", *ratios])
+    return timing.table([task, "ghrq", *others], rows)
+
+
+def memory_table(memory: dict[str, Any], task: str) -> str:
+    names = [name for name in CONTENDERS if any(name in sizes[task] for sizes in memory.values())]
+    rows = [
+        [shape, *(f"{sizes[task][name] / MIB:.1f}" if name in sizes[task] else "-" for name in names)]
+        for shape, sizes in memory.items()
+    ]
+    return timing.table([f"{task}, MiB", *names], rows)
+
+
+def parse_shape(text: str) -> Shape:
+    """A number from 1 on, of a built-in shape, or ``VECTORSxDIMxCODESxSTAGES``."""
+    if text.isdigit():
+        if not 1 <= int(text) <= len(SHAPES):
+            raise argparse.ArgumentTypeError(f"there are {len(SHAPES)} built-in shapes, {text} is not one of them")
+        return SHAPES[int(text) - 1]
+    return Shape.parse(text)
+
+
+def options() -> argparse.Namespace:
+    listed = ", ".join(f"{i} = {shape}" for i, shape in enumerate(SHAPES, 1))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        type=parse_shape,
+        metavar="SHAPE",
+        help=f"which problems, as a number or VECTORSxDIMxCODESxSTAGES (default: all of {listed})",
+    )
+    parser.add_argument("--no-memory", action="store_true", help="leave out the memory, half of the time")
+    timing.add_common_options(parser, "quantizer", repeats=25)
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.repeats, chosen.shapes = min(chosen.repeats, 3), chosen.shapes or [SHAPES[0], SHAPES[3]]
+    chosen.shapes = chosen.shapes or SHAPES
+    return chosen
+
+
+def main() -> None:
+    chosen = options()
+    timing.seeded(chosen.threads)
+    faiss.omp_set_num_threads(chosen.threads)
+    about = timing.machine(chosen.threads)
+    print(timing.describe(about), flush=True)
+    samples, memory, same = {}, {}, {}
+    for shape in chosen.shapes:
+        print(f"measuring {shape}", flush=True)
+        books = {kind: fitted(shape, kind) for kind in KINDS}
+        same[str(shape)] = agreement(shape, books["euclidean"])
+        samples[str(shape)] = measure_times(shape, books, chosen.repeats)
+        if not chosen.no_memory:
+            many = MANY_QUICK if chosen.quick else MANY
+            memory[str(shape)] = measure_memory(shape, books, chosen.threads, many)
+    optimisers = measure_optimisers(chosen.repeats)
+    report(samples, memory, same, optimisers)
+    results = {"machine": about, "repeats": chosen.repeats, "seconds": samples, "extra_bytes": memory}
+    timing.write_json(chosen.json, {**results, "same_codes": same, "optimiser_seconds": optimisers})
+
+
+def report(samples: dict, memory: dict, same: dict, optimisers: dict) -> None:
+    medians = {shape: {task: timing.medians(of) for task, of in tasks.items()} for shape, tasks in samples.items()}
+    steps = timing.medians(optimisers)
+    print("\nTime of ghrq, and of the others as multiples of it (medians; above 1: slower than ghrq)")
+    for task in TASKS:
+        print(f"\n{time_table(medians, task)}")
+    print("\nOptimiser step on " + "x".join(map(str, OPTIMISER)))
+    print(timing.table(["", "ms"], [[name, f"{1e3 * seconds:.2f}"] for name, seconds in steps.items()]))
+    if memory:
+        print("\nPeak resident memory above the level before, results included, in a process of its own")
+        for task in ("train", "encode"):
+            print(f"\n{memory_table(memory, task)}")
+    print("\nTargets of issue 3")
+    print(timing.table(["target", "shape", "measured", "limit", ""], judge(medians, steps, memory)))
+    noise = max(timing.spread(of["ghrq"]) for tasks in samples.values() for of in tasks.values())
+    print(f"\nquartiles of ghrq's samples lie at most {noise:.0%} of the median apart")
+    print(
+        f"least share of vectors for which peers find our Euclidean codes: {min(min(s.values()) for s in same.values()):.4f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
