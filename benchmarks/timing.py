@@ -1,4 +1,4 @@
-"""What the benchmarks share: an interleaved clock, a reading of memory, the machine in words, tables and files.
+"""What the benchmarks share: the problem, an interleaved clock, readings of memory, the machine, tables.
 
 Not a script. Times are wall clock. Memory is what the kernel counts as resident, so that the workspaces of BLAS and
 of faiss are in it, which a profiler of tensors does not see.
@@ -19,15 +19,22 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+
+import ghrq
 
 Call = Callable[[], object]
 
 RESULTS = Path(__file__).parent / "results"
+MODULES = ("ghrq", "geoopt", "vector_quantize_pytorch", "faiss")
 PACKAGES = ("ghrq", "torch", "numpy", "geoopt", "vector-quantize-pytorch", "faiss-cpu")
+
+RADIUS = 0.5
 
 # A contender is called as often as fits into this many seconds, and the mean counts as one sample.
 SAMPLE_SECONDS = 0.02
@@ -56,6 +63,26 @@ class Shape(NamedTuple):
         if min(shape) < 1:
             raise argparse.ArgumentTypeError(f"{text!r}: every number must be at least 1")
         return shape
+
+
+# --- the problem -----------------------------------------------------------------------------------------------
+
+
+def vectors(shape: Shape, seed: int) -> Tensor:
+    """Normal vectors ``(vectors, dim)``, whose median radius on the ball is where scale control keeps an encoder."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape.vectors, shape.dim, generator=generator) * (math.atanh(RADIUS) / shape.dim**0.5)
+
+
+def fitted(shape: Shape, kind: str) -> Tensor:
+    """Codebooks ``(stages, codes, dim)`` of two rounds of k-means on other vectors of the same kind.
+
+    They make residuals shrink from stage to stage as after training, in the geometry of the contender.
+    """
+    torch.manual_seed(0)
+    quantizer = ghrq.ResidualQuantizer(shape.dim, shape.codes, shape.stages, kind=kind)
+    quantizer.initialize(vectors(shape._replace(vectors=8 * shape.codes), seed=1), iterations=2)
+    return quantizer.codebooks.detach().clone()
 
 
 # --- time ----------------------------------------------------------------------------------------------------
@@ -156,6 +183,7 @@ def extra_bytes(call: Call) -> int:
 def in_fresh_process(function: Callable[..., int], *arguments: Any) -> int:
     """``function(*arguments)`` in a process of its own: nothing that others freed or cached hides what it takes."""
     context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([name for name in MODULES if find_spec(name)])
     with context.Pool(1) as pool:
         return pool.apply(function, arguments)
 
@@ -203,10 +231,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table with its columns aligned, to read in a terminal and to paste into a page."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [head, ["-" * width for width in widths], *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths))) + " |"
-        for line in lines
-    )
+    cells = [[cell.ljust(w) for cell, w in zip(line, widths, strict=True)] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
 def write_json(path: Path, results: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import oracle
-from ghrq import ball
+from ghrq import ball, numerics
 from oracle import SIGNATURES, exact, mp, mpf, relative_error
 
 
@@ -157,6 +157,17 @@ def test_float64_at_the_boundary(name: str, example: Example) -> None:
     assert excess(name, example, MIDPOINT_BOUNDARY if name == "midpoint" else FLOAT64_BOUNDARY) <= 1.0
 
 
+@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize("size", [1e-2, 1e-4, 1e-8, 1e-12])
+def test_float64_next_to_the_origin(name: str, size: float) -> None:
+    """Where the ball is all but flat and results are as small as the points: none may be rounded on the scale of 1."""
+    x, y, v = size * torch.tensor([[1.0, 0.0], [-0.3, 0.5], [-0.5, 0.1]], dtype=torch.float64)
+    values = {"x": x, "y": y, "v": v, "m": torch.stack((x, y)), "w": torch.tensor([1.0, 2.0], dtype=torch.float64)}
+    arguments = [values[letter] for letter in SIGNATURES[name]]
+    expected = getattr(oracle, name)(*map(exact, arguments), mpf(1))
+    assert relative_error(getattr(ball, name)(*arguments, 1.0), expected) <= 2e-15
+
+
 # --- pieces ------------------------------------------------------------------------------------------------------
 
 QUOTIENTS = {
@@ -266,7 +277,7 @@ def test_gaps_handed_on_along_a_chain(seed: int, dim: int, log_c: float) -> None
 def test_compensated_gap(example: Example, representable: bool) -> None:
     x = example.values(torch.float32, FLOAT32.deepest)["x"]
     c = float(torch.tensor(example.c)) if representable else example.c
-    result = ball._compensated_gap(x, c)
+    result = numerics.compensated_gap(x, c)
     assert result.dtype == torch.float32
     assert relative_error(result, oracle.gap(exact(x), mpf(c))) <= 1e-6
 

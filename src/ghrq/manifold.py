@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ghrq import ball
+from ghrq import ball, numerics
 
 with warnings.catch_warnings():  # geoopt compiles its own mathematics on import, in a deprecated way
     warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
@@ -133,13 +133,13 @@ class PoincareBall(geoopt.PoincareBall):
         """
 
         def distance(x: Tensor, p: Tensor, a: Tensor, c: Tensor) -> Tensor:
-            dtype, alpha, beta = ball._result_type(x, p, a), ball.gap(p, c), ball.gap(x, c)
+            dtype, alpha, beta = numerics.result_type(x, p, a), ball.gap(p, c), ball.gap(x, c)
             x, p, a = (tensor.to(alpha.dtype) for tensor in (x, p, a))
-            delta, length = x - p, ball._norm(a)
+            delta, length = x - p, numerics.norm(a)
             along = (delta * a).sum(-1, keepdim=True) / beta
-            along = along - c * ball._norm(delta).square() * (p * a).sum(-1, keepdim=True) / (alpha * beta)
+            along = along - c * numerics.norm(delta).square() * (p * a).sum(-1, keepdim=True) / (alpha * beta)
             w = 2.0 * along / torch.where(length == 0.0, 1.0, length)
-            result = (w if signed else w.abs()) * ball._asinhc(c * w.square())
+            result = (w if signed else w.abs()) * numerics.asinhc(c * w.square())
             return (result * length if scaled else result).squeeze(-1).to(dtype)
 
         return self._reduce(distance, x, p, a, dim=dim, keepdim=keepdim)
@@ -349,7 +349,7 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):
         if isinstance(manifold, PoincareBall):
             row, alpha = (..., slice(1)), ball.gap(point, manifold.c)
             factor = alpha.square() / 4.0
-            inner = factor * ball._norm(gradient).square()
+            inner = factor * numerics.norm(gradient).square()
             _add_(mean.mul_(beta1), (1.0 - beta1) * factor, gradient)
         else:
             gradient = manifold.egrad2rgrad(point, gradient)
@@ -419,13 +419,13 @@ class _Geodesic:
     def __init__(
         self, x: Tensor, v: Tensor, c: Tensor, *, rate: float | Tensor = 1.0, alpha: Tensor | None = None
     ) -> None:
-        dtype = ball._result_type(x, v)
-        self.x, self.v, self.c = ball._computable(x), ball._computable(v), c
+        dtype = numerics.result_type(x, v)
+        self.x, self.v, self.c = numerics.computable(x), numerics.computable(v), c
         self.alpha = ball.gap(x, c) if alpha is None else alpha
-        self.xv, self.vv = _dot(self.x, self.v), ball._norm(v).square()
+        self.xv, self.vv = _dot(self.x, self.v), numerics.norm(v).square()
         square = c * self.vv * (rate / self.alpha).square()
-        self.kappa = rate / self.alpha * ball._tanhc(square)
-        self.tanh2, sech2 = c * self.vv * self.kappa.square(), ball._sech2(square)
+        self.kappa = rate / self.alpha * numerics.tanhc(square)
+        self.tanh2, sech2 = c * self.vv * self.kappa.square(), numerics.sech2(square)
         plain = 1.0 + 2.0 * c * self.kappa * self.xv + (1.0 - self.alpha) * self.tanh2
         # The inner product has only the digits of its type; Cauchy and Schwarz know how small D can be.
         self.d = torch.maximum(plain, ((sech2 + self.alpha * self.tanh2) / 2.0).square())
@@ -434,14 +434,14 @@ class _Geodesic:
         _add_(end, share * self.tanh2, self.x)
         beta = share * sech2  # the gap of the end, before rounding
         with torch.no_grad():
-            radius = (c * ball._norm(end).square()).sqrt()
+            radius = (c * numerics.norm(end).square()).sqrt()
             bound = ball.max_radius(dtype) - 4.0 * torch.finfo(radius.dtype).eps  # the radius is rounded, too
             shrink, rounding = (bound / radius).clamp(max=1.0), 1.0 - radius.clamp(max=bound).square() - beta
         self.end, self.beta = end.mul_(shrink.to(end.dtype)).to(dtype), beta + rounding
 
     def carry(self, w: Tensor, out: Tensor | None = None) -> Tensor:
         """Parallel transport of ``w (..., d)`` to the end of the geodesic; ``out`` may be ``w``."""
-        u, same = ball._computable(w), w is self.v
+        u, same = numerics.computable(w), w is self.v
         xw, vw = (self.xv, self.vv) if same else (_dot(self.x, u), _dot(self.v, u))
         h = (xw + (1.0 - self.alpha) * self.kappa * vw) / self.d
         of_x, of_v = 2.0 * self.c * (self.kappa * vw - h * self.tanh2), -2.0 * self.c * h * self.kappa
@@ -493,18 +493,18 @@ def _dot(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _norm_at(x: Tensor, u: Tensor, c: Tensor) -> Tensor:
-    return (2.0 * ball._norm(u) / ball.gap(x, c)).squeeze(-1).to(ball._result_type(x, u))
+    return (2.0 * numerics.norm(u) / ball.gap(x, c)).squeeze(-1).to(numerics.result_type(x, u))
 
 
 def _inner_at(x: Tensor, u: Tensor, v: Tensor, c: Tensor) -> Tensor:
     factor = 2.0 / ball.gap(x, c)
-    dot = ball._norm(u).square() if u is v else _dot(u.to(factor.dtype), v.to(factor.dtype))
-    return (factor.square() * dot).squeeze(-1).to(ball._result_type(x, u, v))
+    dot = numerics.norm(u).square() if u is v else _dot(u.to(factor.dtype), v.to(factor.dtype))
+    return (factor.square() * dot).squeeze(-1).to(numerics.result_type(x, u, v))
 
 
 def _scale(u: Tensor, factor: Tensor) -> Tensor:
     """``factor · u`` for a float64 factor ``(..., 1)``, without a float64 copy of ``u (..., d)``."""
-    wide = ball._computable(u)
+    wide = numerics.computable(u)
     return (wide * factor.to(wide.dtype)).to(u.dtype)
 
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ghrq import ball
+from ghrq import ball, numerics
+from ghrq.numerics import Curvature
 
 # A chunk of the (N, K) matrix of values: a product and its minimum run several times faster inside the cache.
 CHUNK_BYTES = 4 * 2**20
@@ -59,7 +60,7 @@ class Nearest(NamedTuple):
     """``(N,)`` the gap of the code found."""
 
 
-def nearest(x: Tensor, codes: Tensor, c: ball.Curvature = 1.0) -> Tensor:
+def nearest(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
     """The index of the code nearest to each row: ``x (N, d)``, ``codes (K, d)`` on the ball -> ``(N,)`` int64."""
     gap = ball.gap(x, c).squeeze(-1).to(x.dtype)
     square = x.square().sum(-1)
@@ -67,7 +68,7 @@ def nearest(x: Tensor, codes: Tensor, c: ball.Curvature = 1.0) -> Tensor:
 
 
 @torch.no_grad()
-def code_table(codes: Tensor, c: ball.Curvature) -> CodeTable:
+def code_table(codes: Tensor, c: Curvature) -> CodeTable:
     """Prepare codebooks ``(..., K, d)`` for :func:`search`."""
     codes = codes.detach()
     gaps = ball.gap(codes, c).to(codes.dtype)
@@ -136,7 +137,7 @@ def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, inde
 
 def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
     """Search in float64 around the mean of the codes; the best few are compared by their differences from x."""
-    wide = ball.wide_dtype(x)
+    wide = numerics.wide_dtype(x)
     x, codes, gaps = x.to(wide), codes.to(wide), gaps.to(wide)
     centre = codes.mean(0)
     x, codes = x - centre, codes - centre

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from ghrq import ball, distributed
+from ghrq import ball, distributed, numerics
 from ghrq.hub import HubMixin
 from ghrq.manifold import Euclidean, ManifoldParameter, PoincareBall
 from ghrq.nearest import CodeTable, code_table
@@ -362,7 +362,10 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         depth = codes.shape[-1]
         put_together = cascade.prefixes if prefixes else cascade.aggregate
         # Sums of many codes may pass near the boundary and come back: in float64 nothing is lost on the way.
-        books, book_gaps = self.codebooks.to(ball.wide_dtype(self.codebooks)), ball.gap(self.codebooks, self.curvature)
+        books, book_gaps = (
+            self.codebooks.to(numerics.wide_dtype(self.codebooks)),
+            ball.gap(self.codebooks, self.curvature),
+        )
         vectors = []
         for chunk in _chunks(codes.reshape(-1, depth).long()):
             parts = [books[i].index_select(0, chunk[:, i]) for i in range(depth)]

@@ -1,0 +1,149 @@
+"""What the formulas of the ball are made of: types, norms, smooth quotients, sums that lose no digits."""
+
+import math
+
+import torch
+from torch import Tensor
+
+Curvature = float | Tensor
+
+# Below this argument the quotients asinh(√u)/√u and tanh(√u)/√u are summed as power series: there the closed
+# form is 0/0 at the origin and its derivative cancels. Both series are exact to float64 at this radius.
+_SERIES_BELOW = 1e-2
+_ASINHC = (1.0, -1 / 6, 3 / 40, -5 / 112, 35 / 1152, -63 / 2816, 231 / 13312, -143 / 10240)
+_TANHC = (1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875)
+
+
+def result_type(*tensors: Tensor) -> torch.dtype:
+    """The floating point type that a function of these tensors hands back."""
+    dtype = tensors[0].dtype
+    for tensor in tensors[1:]:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def computable(x: Tensor) -> Tensor:
+    """The tensor in the type that the vectors are computed in: float32, or float64 if it is that already."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.to(torch.float32)
+
+
+def wide_dtype(x: Tensor) -> torch.dtype:
+    """The type for gaps and other per-row numbers: float64 wherever the device has it."""
+    return torch.float32 if x.device.type == "mps" else torch.float64
+
+
+def checked(c: Curvature) -> Curvature:
+    """The curvature, at least 0, ready to be multiplied with per-row numbers."""
+    if isinstance(c, Tensor):
+        return c.to(wide_dtype(c))
+    if not c >= 0.0:
+        raise ValueError(f"the curvature c must be 0 or above, got {c}: the ball has sectional curvature -c")
+    return float(c)
+
+
+def norm(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """``‖x‖`` as ``(..., 1)``, by default in float64 (without a float64 copy of x); its gradient at 0 is 0."""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype or wide_dtype(x))
+
+
+def square_norm(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """``‖x‖²``, likewise."""
+    return norm(x, dtype).square()
+
+
+def shrink(x: Tensor, c: Curvature, bound: float) -> Tensor:
+    """``x`` scaled down to ``√c‖x‖ ≤ bound``, by a factor that is constant for the gradient."""
+    with torch.no_grad():
+        root = c.sqrt() if isinstance(c, Tensor) else c**0.5
+        scale = (bound / (root * norm(x))).clamp(max=1.0).to(x.dtype)
+    return x * scale
+
+
+def combine(a: Tensor, x: Tensor, b: Tensor, y: Tensor) -> Tensor:
+    """``a x + b y`` for float64 coefficients ``(..., 1)`` and vectors of their own type."""
+    return a.to(x.dtype) * x + b.to(y.dtype) * y
+
+
+def asinhc(u: Tensor) -> Tensor:
+    """``asinh(√u)/√u`` for u ≥ 0, smooth at 0."""
+    t = torch.where(u < _SERIES_BELOW, 1.0, u).sqrt()
+    closed = torch.log1p(t + t * t / (1.0 + (1.0 + t * t).sqrt())) / t
+    return torch.where(u < _SERIES_BELOW, _series(_ASINHC, u), closed)
+
+
+def tanhc(u: Tensor) -> Tensor:
+    """``tanh(√u)/√u`` for u ≥ 0, smooth at 0."""
+    t = torch.where(u < _SERIES_BELOW, 1.0, u).sqrt()
+    return torch.where(u < _SERIES_BELOW, _series(_TANHC, u), t.tanh() / t)
+
+
+def sech2(u: Tensor) -> Tensor:
+    """``1/cosh²(√u)`` for u ≥ 0, smooth at 0 and with all its digits where tanh is nearly 1."""
+    t = torch.where(u < _SERIES_BELOW, 1.0, u).sqrt()
+    return torch.where(u < _SERIES_BELOW, 1.0 - u * _series(_TANHC, u).square(), 1.0 / t.cosh().square())
+
+
+def _series(coefficients: tuple[float, ...], u: Tensor) -> Tensor:
+    u = u.clamp(max=_SERIES_BELOW)
+    total = torch.full_like(u, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * u + coefficient
+    return total
+
+
+def compensated_gap(x: Tensor, c: Curvature) -> Tensor:
+    """``1 - c‖x‖²`` to about twice the digits of x's own type, for types with nothing wider to accumulate in.
+
+    Squares are split into value and rounding error, and both are added up in a tree (Dekker; Ogita, Rump, Oishi).
+    """
+    value, error = two_product(x, x)
+    while value.shape[-1] > 1:
+        half = value.shape[-1] // 2
+        odd = value[..., 2 * half :], error[..., 2 * half :]
+        total, rounding = two_sum(value[..., :half], value[..., half : 2 * half])
+        value = torch.cat((total, odd[0]), dim=-1)
+        error = torch.cat((error[..., :half] + error[..., half : 2 * half] + rounding, odd[1]), dim=-1)
+    c = torch.as_tensor(c, dtype=x.dtype, device=x.device)
+    square, rounding = two_product(value, c)
+    return (1.0 - square) - (rounding + c * error)
+
+
+@torch.no_grad()
+def compensated_sum(plain: Tensor, x: Tensor, v: Tensor, alpha: Tensor, square: Tensor, c: Curvature) -> Tensor:
+    """The ``plain`` sum ``x + tanh(t) v / (√c‖v‖)``, ``t² = square``, to all digits where the two terms meet head on.
+
+    What x has across v comes from Gram-Schmidt, twice and the first time without rounding; what is left along v
+    is the difference of how much the two terms lack of the boundary, each known to all its digits.
+    """
+    length = norm(v)
+    share = 1.0 / torch.where(length == 0.0, 1.0, length.square())
+    along = (x * v).sum(-1, keepdim=True) * share
+    value, error = two_product(along, v)
+    across = (x - value) - error
+    across = across - (across * v).sum(-1, keepdim=True) * share * v
+    root = torch.as_tensor(c, dtype=x.dtype, device=x.device).sqrt()
+    lack = (alpha + c * square_norm(across)) / (1.0 - root * along * length)
+    lack = lack - 2.0 / (1.0 + (2.0 * square.sqrt()).exp())
+    head_on = (along < 0.0) & (root > 0.0) & (length > 0.0)
+    return torch.where(head_on, across + v * (lack / (root * length)), plain)
+
+
+def two_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """``a·b`` as rounded value and exact error."""
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
+    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _split(a: Tensor) -> tuple[Tensor, Tensor]:
+    digits = math.ceil((1 - math.log2(torch.finfo(a.dtype).eps)) / 2)
+    scaled = a * (2.0**digits + 1.0)
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """``a + b`` as rounded value and exact error."""
+    total = a + b
+    b_part = total - a
+    return total, (a - (total - b_part)) + (b - b_part)
