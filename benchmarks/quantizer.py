@@ -1,7 +1,7 @@
 """How fast the quantizer is: against its peers from PyPI, and against the bare matrix product, in one run.
 
     pip install -e '.[bench]'
-    python benchmarks/quantizer.py                           # everything, about 20 minutes
+    python benchmarks/quantizer.py                           # everything: the numbers to cite
     python benchmarks/quantizer.py --quick                   # a first look
     python benchmarks/quantizer.py --shapes 1 4 --repeats 5  # two of the built-in shapes
     python benchmarks/quantizer.py --shapes 100000x64x256x8  # vectors x dim x codes x stages
@@ -240,8 +240,8 @@ def measure_memory(shape: Shape, books: dict[str, Tensor], threads: int, many: i
         codebooks = books[geometry(contender)].numpy()
         return timing.in_fresh_process(extra_memory, contender, task, shape, codebooks, threads)
 
-    memory = {task: {name: of(name, task, shape) for name in CONTENDERS} for task in ("train", "encode")}
-    memory = {task: {name: size for name, size in of.items() if size >= 0} for task, of in memory.items()}
+    sizes = {task: {name: of(name, task, shape) for name in CONTENDERS} for task in ("train", "encode")}
+    memory = {task: {name: size for name, size in taken.items() if size >= 0} for task, taken in sizes.items()}
     result = many * shape.stages * torch.int64.itemsize
     memory["encode many"] = {"ghrq": max(0, of("ghrq", "encode", shape._replace(vectors=many)) - result)}
     return memory
@@ -311,23 +311,14 @@ def judge(medians: dict[str, dict[str, Times]], steps: Times, memory: dict[str, 
 # --- the report --------------------------------------------------------------------------------------------------
 
 
-def time_table(medians: dict[str, dict[str, Times]], task: str) -> str:
-    of = {shape: times[task] for shape, times in medians.items()}
-    others = [name for name in CONTENDERS if name != "ghrq" and any(name in times for times in of.values())]
-    rows = [
-        [shape, f"{1e3 * t['ghrq']:.2f} ms", *(f"{t[name] / t['ghrq']:.2f}" if name in t else "-" for name in others)]
-        for shape, t in of.items()
-    ]
-    return timing.table([task, "ghrq", *others], rows)
+def against_ours(times: Times) -> dict[str, str]:
+    """Our time, and those of the others as multiples of it."""
+    ratios = {name: f"{seconds / times['ghrq']:.2f}" for name, seconds in times.items()}
+    return ratios | {"ghrq": f"{1e3 * times['ghrq']:.2f} ms"}
 
 
-def memory_table(memory: dict[str, Any], task: str) -> str:
-    names = [name for name in CONTENDERS if any(name in sizes[task] for sizes in memory.values())]
-    rows = [
-        [shape, *(f"{sizes[task][name] / MIB:.1f}" if name in sizes[task] else "-" for name in names)]
-        for shape, sizes in memory.items()
-    ]
-    return timing.table([f"{task}, MiB", *names], rows)
+def formatted(values: dict[str, float], form: str, unit: float = 1.0) -> dict[str, str]:
+    return {name: format(value / unit, form) for name, value in values.items()}
 
 
 def parse_shape(text: str) -> Shape:
@@ -344,7 +335,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = f"problems, each a number or VECTORSxDIMxCODESxSTAGES (default: all of {listed})"
     parser.add_argument("--shapes", nargs="+", type=parse_shape, metavar="SHAPE", help=which)
-    parser.add_argument("--no-memory", action="store_true", help="leave out the memory, half of the time")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the memory")
     timing.add_common_options(parser, "quantizer", repeats=25)
     chosen = parser.parse_args()
     if chosen.quick:
@@ -376,22 +367,22 @@ def main() -> None:
 
 def report(samples: dict, memory: dict, same: dict, optimisers: dict) -> None:
     medians = {shape: {task: timing.medians(of) for task, of in tasks.items()} for shape, tasks in samples.items()}
-    steps = timing.medians(optimisers)
-    print("\nTime of ghrq, and of the others as multiples of it (medians; above 1: slower than ghrq)")
+    steps, size = timing.medians(optimisers), "x".join(map(str, OPTIMISER))
+    print("\nTime of ghrq, and of the others as multiples of it (medians; above 1: slower than ghrq)\n")
     for task in TASKS:
-        print(f"\n{time_table(medians, task)}")
-    print("\nOptimiser step on " + "x".join(map(str, OPTIMISER)))
-    print(timing.table(["", "ms"], [[name, f"{1e3 * seconds:.2f}"] for name, seconds in steps.items()]))
+        print(timing.grid(task, {shape: against_ours(of[task]) for shape, of in medians.items()}))
+    print("\nTime of one step of an optimiser, ms\n")
+    print(timing.grid("codebooks", {size: formatted(steps, ".2f", 1e-3)}))
     if memory:
-        print("\nPeak resident memory above the level before, results included, in a process of its own")
-        for task in ("train", "encode"):
-            print(f"\n{memory_table(memory, task)}")
-    print("\nTargets of issue 3")
+        print("\nPeak resident memory above the level before, results included, in a process of its own, MiB\n")
+    for task in ("train", "encode") if memory else ():
+        print(timing.grid(task, {shape: formatted(of[task], ".1f", MIB) for shape, of in memory.items()}))
+    print("\nVectors for which peers find all the codes of our Euclidean quantizer\n")
+    print(timing.grid("encode", {shape: formatted(shares, ".2%") for shape, shares in same.items()}))
+    print("\nTargets of issue 3\n")
     print(timing.table(["target", "shape", "measured", "limit", ""], judge(medians, steps, memory)))
     noise = max(timing.spread(of["ghrq"]) for tasks in samples.values() for of in tasks.values())
-    print(f"\nquartiles of ghrq's samples lie at most {noise:.0%} of the median apart")
-    least = min(min(shares.values()) for shares in same.values())
-    print(f"least share of vectors for which peers find our Euclidean codes: {least:.4f}")
+    print(f"\nThe quartiles of ghrq's samples lie at most {noise:.0%} of the median apart.")
 
 
 if __name__ == "__main__":

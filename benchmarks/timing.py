@@ -36,6 +36,9 @@ PACKAGES = ("ghrq", "torch", "numpy", "geoopt", "vector-quantize-pytorch", "fais
 
 RADIUS = 0.5
 
+# The load above which a machine counts as busy: threads that wait for each other then wait for strangers.
+BUSY = 0.5
+
 # A contender is called as often as fits into this many seconds, and the mean counts as one sample.
 SAMPLE_SECONDS = 0.02
 # One that takes longer than this for a single call runs in the first rounds only, and without a call to warm up.
@@ -206,9 +209,10 @@ def machine(threads: int) -> dict[str, Any]:
 
 def describe(about: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    busy = "\nWARNING: something else is running here, these times mean little" if about["load"] > BUSY else ""
     return (
         f"{about['cpu']}, {about['cores']} cores, {about['threads']} threads, load {about['load']} at the start, "
-        f"{about['system']}, {about['date']}\n{versions}"
+        f"{about['system']}, {about['date']}\n{versions}{busy}"
     )
 
 
@@ -235,6 +239,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
+def grid(corner: str, rows: dict[str, dict[str, str]]) -> str:
+    """The same from named cells of named rows; a cell that a row does not have is a dash."""
+    columns = list(dict.fromkeys(name for cells in rows.values() for name in cells))
+    body = [[name, *(cells.get(column, "-") for column in columns)] for name, cells in rows.items()]
+    return table([corner, *columns], body) + "\n"
+
+
 def write_json(path: Path, results: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")
@@ -245,7 +256,7 @@ def add_common_options(parser: argparse.ArgumentParser, name: str, repeats: int)
     cores = os.cpu_count() or 1
     parser.add_argument("--repeats", type=int, default=repeats, metavar="N", help=f"rounds (default {repeats})")
     parser.add_argument("--threads", type=int, default=cores, metavar="N", help=f"for everyone (default {cores})")
-    parser.add_argument("--quick", action="store_true", help="a look at the numbers in about a minute, not to be cited")
+    parser.add_argument("--quick", action="store_true", help="a first look: few rounds, not to be cited")
     default = RESULTS / f"{name}.json"
     parser.add_argument("--json", type=Path, default=default, metavar="PATH", help="where all samples go (%(default)s)")
 

@@ -1,8 +1,9 @@
 """Draw docs/telescoping.svg: one point, taken apart and put together under both rules. Needs nothing but ghrq.
 
-    python docs/telescoping.py
+python docs/telescoping.py
 """
 
+import itertools
 import math
 from pathlib import Path
 
@@ -30,11 +31,13 @@ def geodesic(x: Tensor, y: Tensor) -> str:
 
 
 def dot(x: Tensor, colour: str, radius: float) -> str:
+    """A point as a spot."""
     a, b = place(x).split(",")
     return f'<circle cx="{a}" cy="{b}" r="{radius}" fill="{colour}"/>'
 
 
 def main() -> None:
+    """Write the picture beside this file."""
     z = torch.tensor([0.62, 0.66])
     codes, r = [], z
     for angle in (0.45, -0.7, 0.5):
@@ -50,7 +53,7 @@ def main() -> None:
             r = residual(r, q, 1.0, rule)
         pieces = [*codes, r]
         stops = [torch.zeros(2)] + [aggregate(pieces[: i + 1], 1.0, rule).point for i in range(len(pieces))]
-        for i, (start, stop) in enumerate(zip(stops, stops[1:], strict=False)):
+        for i, (start, stop) in enumerate(itertools.pairwise(stops)):
             dash = ' stroke-dasharray="4 3"' if i == len(codes) else ""
             parts.append(
                 f'<polyline points="{geodesic(start, stop)}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'

@@ -171,9 +171,9 @@ def test_float64_next_to_the_origin(name: str, size: float) -> None:
 # --- pieces ------------------------------------------------------------------------------------------------------
 
 QUOTIENTS = {
-    "_asinhc": lambda u: mp.asinh(mp.sqrt(u)) / mp.sqrt(u),
-    "_tanhc": lambda u: mp.tanh(mp.sqrt(u)) / mp.sqrt(u),
-    "_sech2": lambda u: mp.sech(mp.sqrt(u)) ** 2,
+    "asinhc": lambda u: mp.asinh(mp.sqrt(u)) / mp.sqrt(u),
+    "tanhc": lambda u: mp.tanh(mp.sqrt(u)) / mp.sqrt(u),
+    "sech2": lambda u: mp.sech(mp.sqrt(u)) ** 2,
 }
 
 
@@ -182,7 +182,7 @@ QUOTIENTS = {
 def test_quotients_and_their_slopes(name: str, u: float) -> None:
     """On both sides of the change from series to closed form, where either is at its worst."""
     argument = torch.tensor([u], dtype=torch.float64, requires_grad=True)
-    result = getattr(ball, name)(argument)
+    result = getattr(numerics, name)(argument)
     result.backward()
     assert relative_error(result, QUOTIENTS[name](mpf(u))) <= 1e-14
     assert relative_error(argument.grad, mp.diff(QUOTIENTS[name], mpf(u), h=mpf(u) * mpf(10) ** -20)) <= 1e-12
@@ -288,7 +288,7 @@ def test_compensated_gap(example: Example, representable: bool) -> None:
 def test_device_without_float64(name: str, example: Example) -> None:
     assume(example.depth == 0.0 or example.depth > 1e-6)  # else even an ulp's square is too small for float32
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ball, "wide_dtype", lambda x: torch.float32)
+        patch.setattr(numerics, "wide_dtype", lambda x: torch.float32)
         assert excess(name, example, NARROW, c=float(torch.tensor(example.c))) <= 1.0
 
 

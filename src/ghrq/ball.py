@@ -24,6 +24,7 @@ from ghrq.numerics import Curvature
 __all__ = [
     "conformal_factor",
     "discounted_transport",
+    "discounted_transport_with_gaps",
     "distance",
     "expmap",
     "expmap0",
@@ -50,9 +51,10 @@ __all__ = [
 def max_radius(dtype: torch.dtype) -> float:
     """The largest ``√c‖x‖`` that :func:`project` and the exponential maps produce in ``dtype``: one ulp inside 1.
 
-    Rounding a vector moves its norm by at most half an ulp, so a point at this radius is always inside the ball.
+    Rounding a vector moves its norm by at most half an ulp, so a point at this radius is always inside the ball. In
+    float64 the norm that it is scaled by is rounded as well: there it is eight.
     """
-    return 1.0 - torch.finfo(dtype).eps
+    return 1.0 - (8.0 if dtype == torch.float64 else 1.0) * torch.finfo(dtype).eps
 
 
 def gap(x: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -66,8 +68,9 @@ def gap(x: Tensor, c: Curvature = 1.0) -> Tensor:
     plain = 1.0 - c * numerics.square_norm(x)
     with torch.no_grad():
         true = numerics.compensated_gap(x, c) if x.dtype == wide else plain
-        correction = true.clamp(min=torch.finfo(x.dtype).eps) - plain
-    return plain + correction
+        true = true.clamp(min=torch.finfo(x.dtype).eps)
+    # The value of one with the gradient of the other. Their difference would not bring it back: -1599 + (eps + 1599).
+    return true.detach() + (plain - plain.detach())
 
 
 def project(x: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -122,8 +125,7 @@ def gyration(u: Tensor, v: Tensor, w: Tensor, c: Curvature = 1.0) -> Tensor:
     ``w`` is any vector ``(..., d)``, not only a point of the ball.
     """
     dtype = numerics.result_type(u, v, w)
-    rotated, _, _ = _rotate(w, -v, u, c)
-    return rotated.to(dtype)
+    return _rotate(w, -v, gap(v, c), u, gap(u, c), c).to(dtype)
 
 
 # --- distances -----------------------------------------------------------------------------------------------
@@ -148,7 +150,13 @@ def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
     dtype = numerics.result_type(x, codes)
     x, codes, c = numerics.computable(x), numerics.computable(codes), numerics.checked(c)
     wide = numerics.wide_dtype(x)
-    length = torch.cdist(x.to(wide), codes.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
+    left, right = x.to(wide), codes.to(wide)
+    with torch.no_grad():
+        length = torch.cdist(left, right, compute_mode="donot_use_mm_for_euclid_dist")
+        slope = torch.where(length > 0.0, 0.5 / length, 0.0)
+    # cdist has the digits; its derivative is wrong under torch.func.jacrev (2.13), so that of the square is used.
+    square = left.square().sum(-1).unsqueeze(-1) + right.square().sum(-1).unsqueeze(-2) - 2.0 * left @ right.mT
+    length = length.detach() + slope.detach() * (square - square.detach())
     return _distance(length, gap(x, c) * gap(codes, c).mT, c).to(dtype)
 
 
@@ -223,7 +231,8 @@ def logmap(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
 def transport(v: Tensor, x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     """Parallel transport of ``v`` from ``x`` to ``y``: ``(λ_x/λ_y) gyr[y, -x] v``. ``(..., d)``."""
     dtype = numerics.result_type(v, x, y)
-    rotated, alpha, beta = _rotate(v, x, y, c)
+    alpha, beta = gap(x, c), gap(y, c)
+    rotated = _rotate(v, x, alpha, y, beta, c)
     return (rotated * (beta / alpha).to(rotated.dtype)).to(dtype)
 
 
@@ -235,8 +244,15 @@ def discounted_transport(g: Tensor, q: Tensor, z: Tensor, c: Curvature = 1.0) ->
     ``P̃ g = gyr[z, -q] g / (λ_q λ_z)``.
     """
     dtype = numerics.result_type(g, q, z)
-    rotated, alpha, beta = _rotate(g, q, z, c)
-    return (rotated * (alpha * beta / 4.0).to(rotated.dtype)).to(dtype)
+    return discounted_transport_with_gaps(g, q, gap(q, c), z, gap(z, c), c).to(dtype)
+
+
+def discounted_transport_with_gaps(
+    g: Tensor, q: Tensor, alpha: Tensor, z: Tensor, beta: Tensor, c: Curvature
+) -> Tensor:
+    """:func:`discounted_transport` between points whose gaps ``α, β (..., 1)`` are known already."""
+    rotated = _rotate(g, q, alpha, z, beta, c)
+    return rotated * (alpha * beta / 4.0).to(rotated.dtype)
 
 
 # --- mean ----------------------------------------------------------------------------------------------------
@@ -249,11 +265,17 @@ def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Te
     """
     dtype = numerics.result_type(x)
     x, c = numerics.computable(x), numerics.checked(c)
-    factor = 2.0 / gap(x, c)
+    factor = 2.0 / gap(x, c.unsqueeze(-2) if isinstance(c, Tensor) and c.ndim else c)
     w = torch.ones_like(factor) if weights is None else weights.to(factor.dtype).unsqueeze(-1)
-    s = (w * factor * x.to(factor.dtype)).sum(-2)
-    t = (w * (factor - 1.0)).sum(-2)
-    return midpoint_from_sums(s, t, c).to(dtype)
+    x, mass = x.to(factor.dtype), w * factor
+    total = mass.sum(-2, keepdim=True)
+    mean = (mass * x).sum(-2, keepdim=True) / torch.where(total == 0.0, 1.0, total)
+    spread = (mass * numerics.square_norm(x - mean)).sum(-2)
+    # t² - c‖s‖² without the cancellation: (Σw)² + c Σwλ Σwλ‖x - mean‖².
+    total, mean = total.squeeze(-2), mean.squeeze(-2)
+    root = w.sum(-2).square() + c * total * spread
+    denominator = (w * (factor - 1.0)).sum(-2) + torch.where(root > 0.0, root, 1.0).sqrt() * (root > 0.0)
+    return (total * mean / torch.where(denominator == 0.0, 1.0, denominator)).to(dtype)
 
 
 def midpoint_from_sums(s: Tensor, t: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -267,21 +289,21 @@ def midpoint_from_sums(s: Tensor, t: Tensor, c: Curvature = 1.0) -> Tensor:
 # --- pieces of the formulas above -----------------------------------------------------------------------------
 
 
-def _rotate(w: Tensor, x: Tensor, y: Tensor, c: Curvature) -> tuple[Tensor, Tensor, Tensor]:
-    """``gyr[y, -x] w``, stable for ``y ≈ x``, and the gaps of ``x`` and ``y``.
+def _rotate(w: Tensor, x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: Curvature) -> Tensor:
+    """``gyr[y, -x] w``, stable for ``y ≈ x``, from the gaps of ``x`` and ``y``, whose type sets that of the sums.
 
     With ``p = c⟨x,w⟩`` and ``q = c⟨δ,w⟩`` it is
     ``w + 2((qα - p c‖δ‖²) x - (p(β + c‖δ‖²) + q c‖x‖²) δ) / (αβ + c‖δ‖²)``.
     """
     w, x, y, c = numerics.computable(w), numerics.computable(x), numerics.computable(y), numerics.checked(c)
-    delta = y - x
-    alpha, beta, cs = gap(x, c), gap(y, c), c * numerics.square_norm(delta)
-    p = c * (x * w).sum(-1, keepdim=True, dtype=numerics.wide_dtype(x))
-    q = c * (delta * w).sum(-1, keepdim=True, dtype=numerics.wide_dtype(x))
+    delta, dtype = y - x, alpha.dtype
+    cs = c * numerics.square_norm(delta, dtype)
+    p = c * (x * w).sum(-1, keepdim=True, dtype=dtype)
+    q = c * (delta * w).sum(-1, keepdim=True, dtype=dtype)
     twice = 2.0 / (alpha * beta + cs)
     along_x = twice * (q * alpha - p * cs)
-    along_delta = -twice * (p * (beta + cs) + q * c * numerics.square_norm(x))
-    return w + numerics.combine(along_x, x, along_delta, delta), alpha, beta
+    along_delta = -twice * (p * (beta + cs) + q * (1.0 - alpha))
+    return w + numerics.combine(along_x, x, along_delta, delta)
 
 
 def _distance(length: Tensor, gaps: Tensor, c: Curvature) -> Tensor:

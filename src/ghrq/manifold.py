@@ -137,7 +137,7 @@ class PoincareBall(geoopt.PoincareBall):
             x, p, a = (tensor.to(alpha.dtype) for tensor in (x, p, a))
             delta, length = x - p, numerics.norm(a)
             along = (delta * a).sum(-1, keepdim=True) / beta
-            along = along - c * numerics.norm(delta).square() * (p * a).sum(-1, keepdim=True) / (alpha * beta)
+            along = along - c * numerics.square_norm(delta) * (p * a).sum(-1, keepdim=True) / (alpha * beta)
             w = 2.0 * along / torch.where(length == 0.0, 1.0, length)
             result = (w if signed else w.abs()) * numerics.asinhc(c * w.square())
             return (result * length if scaled else result).squeeze(-1).to(dtype)
@@ -349,7 +349,7 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):
         if isinstance(manifold, PoincareBall):
             row, alpha = (..., slice(1)), ball.gap(point, manifold.c)
             factor = alpha.square() / 4.0
-            inner = factor * numerics.norm(gradient).square()
+            inner = factor * numerics.square_norm(gradient, torch.promote_types(gradient.dtype, torch.float32))
             _add_(mean.mul_(beta1), (1.0 - beta1) * factor, gradient)
         else:
             gradient = manifold.egrad2rgrad(point, gradient)
@@ -422,7 +422,7 @@ class _Geodesic:
         dtype = numerics.result_type(x, v)
         self.x, self.v, self.c = numerics.computable(x), numerics.computable(v), c
         self.alpha = ball.gap(x, c) if alpha is None else alpha
-        self.xv, self.vv = _dot(self.x, self.v), numerics.norm(v).square()
+        self.xv, self.vv = _dot(self.x, self.v), numerics.square_norm(v)
         square = c * self.vv * (rate / self.alpha).square()
         self.kappa = rate / self.alpha * numerics.tanhc(square)
         self.tanh2, sech2 = c * self.vv * self.kappa.square(), numerics.sech2(square)
@@ -434,7 +434,7 @@ class _Geodesic:
         _add_(end, share * self.tanh2, self.x)
         beta = share * sech2  # the gap of the end, before rounding
         with torch.no_grad():
-            radius = (c * numerics.norm(end).square()).sqrt()
+            radius = (c * numerics.square_norm(end)).sqrt()
             bound = ball.max_radius(dtype) - 4.0 * torch.finfo(radius.dtype).eps  # the radius is rounded, too
             shrink, rounding = (bound / radius).clamp(max=1.0), 1.0 - radius.clamp(max=bound).square() - beta
         self.end, self.beta = end.mul_(shrink.to(end.dtype)).to(dtype), beta + rounding
@@ -498,7 +498,7 @@ def _norm_at(x: Tensor, u: Tensor, c: Tensor) -> Tensor:
 
 def _inner_at(x: Tensor, u: Tensor, v: Tensor, c: Tensor) -> Tensor:
     factor = 2.0 / ball.gap(x, c)
-    dot = numerics.norm(u).square() if u is v else _dot(u.to(factor.dtype), v.to(factor.dtype))
+    dot = numerics.square_norm(u) if u is v else _dot(u.to(factor.dtype), v.to(factor.dtype))
     return (factor.square() * dot).squeeze(-1).to(numerics.result_type(x, u, v))
 
 

@@ -64,11 +64,16 @@ def combine(a: Tensor, x: Tensor, b: Tensor, y: Tensor) -> Tensor:
     return a.to(x.dtype) * x + b.to(y.dtype) * y
 
 
+def asinh(t: Tensor) -> Tensor:
+    """``asinh(t)`` for t ≥ 0, in operations that every runtime has in float64."""
+    square = t * t
+    return torch.log1p(t + square / (1.0 + (1.0 + square).sqrt()))
+
+
 def asinhc(u: Tensor) -> Tensor:
     """``asinh(√u)/√u`` for u ≥ 0, smooth at 0."""
     t = torch.where(u < _SERIES_BELOW, 1.0, u).sqrt()
-    closed = torch.log1p(t + t * t / (1.0 + (1.0 + t * t).sqrt())) / t
-    return torch.where(u < _SERIES_BELOW, _series(_ASINHC, u), closed)
+    return torch.where(u < _SERIES_BELOW, _series(_ASINHC, u), asinh(t) / t)
 
 
 def tanhc(u: Tensor) -> Tensor:
@@ -80,7 +85,13 @@ def tanhc(u: Tensor) -> Tensor:
 def sech2(u: Tensor) -> Tensor:
     """``1/cosh²(√u)`` for u ≥ 0, smooth at 0 and with all its digits where tanh is nearly 1."""
     t = torch.where(u < _SERIES_BELOW, 1.0, u).sqrt()
-    return torch.where(u < _SERIES_BELOW, 1.0 - u * _series(_TANHC, u).square(), 1.0 / t.cosh().square())
+    return torch.where(u < _SERIES_BELOW, 1.0 - u * _series(_TANHC, u).square(), inverse_cosh_square(t))
+
+
+def inverse_cosh_square(t: Tensor) -> Tensor:
+    """``1/cosh²(t)`` for t ≥ 0, in operations that every runtime has in float64."""
+    e = (-2.0 * t).exp()
+    return 4.0 * e / (1.0 + e).square()
 
 
 def _series(coefficients: tuple[float, ...], u: Tensor) -> Tensor:
@@ -103,9 +114,13 @@ def compensated_gap(x: Tensor, c: Curvature) -> Tensor:
         total, rounding = two_sum(value[..., :half], value[..., half : 2 * half])
         value = torch.cat((total, odd[0]), dim=-1)
         error = torch.cat((error[..., :half] + error[..., half : 2 * half] + rounding, odd[1]), dim=-1)
-    c = torch.as_tensor(c, dtype=x.dtype, device=x.device)
-    square, rounding = two_product(value, c)
-    return (1.0 - square) - (rounding + c * error)
+    # c in two parts as well: what it loses by rounding to x's type counts against the gap.
+    c = torch.as_tensor(c, dtype=torch.float64 if isinstance(c, float) else c.dtype)
+    high = c.to(x.dtype)
+    low = (c - high.to(c.dtype)).to(x)
+    high = high.to(x)
+    square, rounding = two_product(value, high)
+    return (1.0 - square) - (rounding + high * error + low * value)
 
 
 @torch.no_grad()
@@ -124,8 +139,9 @@ def compensated_sum(plain: Tensor, x: Tensor, v: Tensor, alpha: Tensor, square: 
     root = torch.as_tensor(c, dtype=x.dtype, device=x.device).sqrt()
     lack = (alpha + c * square_norm(across)) / (1.0 - root * along * length)
     lack = lack - 2.0 / (1.0 + (2.0 * square.sqrt()).exp())
-    head_on = (along < 0.0) & (root > 0.0) & (length > 0.0)
-    return torch.where(head_on, across + v * (lack / (root * length)), plain)
+    # Only in the outer half: next to the origin what they lack is nearly 1, and its rounding more than the plain sum's.
+    head_on = (along < 0.0) & (alpha < 0.5)
+    return torch.where(head_on, across + v * (lack / torch.where(head_on, root * length, 1.0)), plain)
 
 
 def two_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

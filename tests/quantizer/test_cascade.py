@@ -42,7 +42,7 @@ def test_decode_and_prefixes_are_right_wherever_they_lead(aggregation, stages, d
 def test_the_walk_tracks_the_residual(aggregation):
     rq = deep_quantizer(aggregation, 8, 16, 0.5, 1.0)
     z = ball.expmap0(torch.randn(4, 16))
-    steps = list(walk(z, code_table(rq.codebooks, 1.0), 1.0, aggregation, 8))
+    steps = list(walk(z, ball.gap(z).float(), code_table(rq.codebooks, 1.0), 1.0, aggregation, 8))
     follow = oracle.hra_residuals if aggregation == "nested" else oracle.naive_residuals
     for row in range(4):
         codes = [oracle.exact(step.code[row]) for step in steps]
@@ -56,8 +56,11 @@ def test_float32_telescopes_at_32_stages_and_the_naive_order_drifts():
     for aggregation, together in (("nested", oracle.nested_sum), ("chained", oracle.chained_sum)):
         rq = deep_quantizer(aggregation, 32, 16, 0.5, 1.0)
         z = 0.99 * torch.nn.functional.normalize(torch.randn(20, 16), dim=-1)
-        *_, last = walk(z, code_table(rq.codebooks, 1.0), 1.0, aggregation, 32)
-        codes = torch.stack([s.chosen for s in walk(z, code_table(rq.codebooks, 1.0), 1.0, aggregation, 32)], dim=-1)
+        *_, last = walk(z, ball.gap(z).float(), code_table(rq.codebooks, 1.0), 1.0, aggregation, 32)
+        codes = torch.stack(
+            [s.chosen for s in walk(z, ball.gap(z).float(), code_table(rq.codebooks, 1.0), 1.0, aggregation, 32)],
+            dim=-1,
+        )
         errors = []
         for row in range(20):
             parts = [oracle.exact(rq.codebooks[i, code]) for i, code in enumerate(codes[row])]

@@ -44,7 +44,7 @@ def test_the_closed_form_is_the_definition(c, aggregation, discount, uneven):
     if uneven:
         weights = torch.rand(64, dtype=torch.float64)
         rows = Rows(weights / weights.sum(), torch.randint(1, N + 1, (64,)))
-    fast = transport_route(z, codebooks, c, rows, aggregation=aggregation, discount=discount)
+    fast = transport_route(z, ball.gap(z.detach(), c), codebooks, c, rows, aggregation=aggregation, discount=discount)
     gradient = "transport" if c > 0.0 else "identity"
     slow = attached_route(
         z, codebooks, c, rows, aggregation=aggregation, gradient=gradient, commitment="first", discount=discount
@@ -72,7 +72,7 @@ def test_in_float32_near_the_boundary_the_gradients_keep_their_digits():
     for dtype in (torch.float32, torch.float64):
         leaf, books = z.to(dtype).requires_grad_(), codebooks.to(dtype).requires_grad_()
         rows = Rows(torch.full((256,), 1 / 256, dtype=dtype), None)
-        routed = transport_route(leaf, books, 1.0, rows, aggregation="nested", discount=True)
+        routed = transport_route(leaf, ball.gap(z).to(dtype), books, 1.0, rows, aggregation="nested", discount=True)
         loss = routed.codebook_loss.sum() + routed.commitment_loss.sum()
         results.append((routed, *gradients(loss, leaf, books), *gradients(routed.point.sum(), leaf)))
     (narrow, *low), (wide, *high) = results

@@ -8,7 +8,9 @@ from ghrq.nearest import CodeTable
 from ghrq.quantizer.cascade import Aggregation, aggregate, walk
 
 
-def beam_search(point: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int, beam: int) -> Tensor:
+def beam_search(
+    point: Tensor, gap: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int, beam: int
+) -> Tensor:
     """Codes ``(n, depth)`` of ``point (n, d)`` nearest to it among ``beam`` candidates and the greedy one.
 
     Adding ẑ on the left is an isometry, so a candidate's error after one more code y is ``d(y, R)``, R being what is
@@ -28,7 +30,7 @@ def beam_search(point: Tensor, table: CodeTable, c: float, aggregation: Aggregat
             left = ball.mobius_sub(stage.codes[index], from_parent, c)
         else:
             left = ball.mobius_sub(_sum(codes, table, c, aggregation), point.unsqueeze(1), c)
-    greedy = torch.stack([step.chosen for step in walk(point, table, c, aggregation, depth)], dim=-1)
+    greedy = torch.stack([step.chosen for step in walk(point, gap, table, c, aggregation, depth)], dim=-1)
     codes = torch.cat((greedy.unsqueeze(1), codes), dim=1)
     error = ball.distance(_sum(codes, table, c, aggregation), point.unsqueeze(1), c)
     best = error.argmin(dim=1).view(-1, 1, 1).expand(-1, -1, depth)

@@ -92,13 +92,15 @@ class Step(NamedTuple):
     """``(n, 1)`` the squared chord ``‖r_{i-1} - q_i‖²``."""
 
 
-def walk(point: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int) -> Iterator[Step]:
-    """Quantize ``point (n, d)`` stage by stage, float32 or float64, in closed form. Not to be differentiated.
+def walk(
+    point: Tensor, gap: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int
+) -> Iterator[Step]:
+    """Quantize ``point (n, d)`` with gaps ``(n, 1)`` stage by stage, in closed form.
 
-    The residual's gap is handed on from stage to stage instead of being measured on the rounded residual.
+    The residual's gap is handed on from stage to stage instead of being measured on the rounded residual. Float32
+    or float64; not to be differentiated.
     """
-    r, gap = point, ball.gap(point, c).to(point.dtype)
-    norm = point.square().sum(-1, keepdim=True)
+    r, norm = point, torch.linalg.vector_norm(point, dim=-1, keepdim=True).square()
     for i in range(depth):
         found = search(r, norm.squeeze(-1), gap.squeeze(-1), table.stage(i))
         code, code_gap = table.codes[i].index_select(0, found.chosen), found.gap.unsqueeze(-1)

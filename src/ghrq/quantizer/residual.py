@@ -17,6 +17,7 @@ from ghrq.quantizer.checks import at_least, check_codes, check_vectors, from_to,
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, initial_codebooks, revive
 from ghrq.quantizer.diagnosis import Diagnosis, diagnose
 from ghrq.quantizer.kmeans import kmeans
+from ghrq.quantizer.maps import from_ball, to_ball
 from ghrq.quantizer.scale import EncoderScale
 from ghrq.quantizer.straight_through import Commitment, Gradient, Routed, Rows, attached_route, transport_route
 
@@ -169,7 +170,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
             v = self._computable(v)
             if self.scale is not None and self.training:
                 self.scale.update(v, rows.weights)
-            routed = self._quantize(self._to_ball(v), rows)
+            routed = self._quantize(*self._to_ball(v), rows)
             v_hat = self._from_ball(routed.point, routed.gap)
         z_hat = self.project_out(v_hat.to(z.dtype).reshape(*z.shape[:-1], self.codebook_dim))
         if mask is not None:
@@ -184,7 +185,8 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         with torch.autocast(p.device.type, enabled=False):
             points = self._computable(p.reshape(-1, self.codebook_dim))
             points = ball.project(points, self.curvature) if self.curvature > 0.0 else points
-            routed = self._quantize(points, self._rows(p, mask))
+            gaps = ball.gap(points.detach(), self.curvature).to(points.dtype)
+            routed = self._quantize(points, gaps, self._rows(p, mask))
         codes = routed.codes.reshape(*p.shape[:-1], self.num_stages)
         return Quantized(routed.point.to(p.dtype).reshape(p.shape), codes, self._loss(routed))
 
@@ -192,7 +194,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         """Codebook and commitment loss of each stage, ``(num_stages,)`` each, unweighted; changes no state."""
         check_vectors(z, self.dim, mask)
         v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
-        routed = self._route(self._to_ball(v), self._rows(z, mask, dropout=False))
+        routed = self._route(*self._to_ball(v), self._rows(z, mask, dropout=False))
         return routed.codebook_loss, routed.commitment_loss
 
     @torch.no_grad()
@@ -210,12 +212,13 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
             )
         if self.scale is not None:
             self.scale.update(v, None)
-        r = self._to_ball(v)
+        r, gap = self._to_ball(v)
         for i in range(self.num_stages):
             self.codebooks[i] = kmeans(r, self.codebook_size, self.curvature, iterations)
             table = code_table(self.codebooks[i : i + 1].to(r.dtype), self.curvature)
-            (step,) = cascade.walk(r, table, self.curvature, self.aggregation, 1)
+            (step,) = cascade.walk(r, gap, table, self.curvature, self.aggregation, 1)
             r = cascade.residual(r, step.code, self.curvature, self.aggregation)
+            gap = ball.gap(r, self.curvature).to(r.dtype)
         distributed.from_first_(self.codebooks.data)
         self.usage.reset()
         if self.midpoints is not None:
@@ -271,7 +274,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         if z.numel() == 0:
             raise ValueError(f"diagnose needs at least one vector, got shape {tuple(z.shape)}")
         rows = z.reshape(-1, self.dim)
-        points = self._to_ball(self._computable(self.project_in(rows)))
+        points, _ = self._to_ball(self._computable(self.project_in(rows)))
         return diagnose(points, self.encode(rows), self.codebooks, self.curvature, self.aggregation)
 
     # --- inside --------------------------------------------------------------------------------------------
@@ -285,12 +288,11 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         wide = torch.float64 in (dtype, self.codebooks.dtype)
         return code_table(self.codebooks.to(torch.float64 if wide else torch.float32), self.curvature)
 
-    def _to_ball(self, v: Tensor) -> Tensor:
-        v = v if self.scale is None else v * self.scale().to(v.dtype)
-        return ball.expmap0(v, self.curvature) if self.curvature > 0.0 else v
+    def _to_ball(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        return to_ball(v if self.scale is None else v * self.scale().to(v.dtype), self.curvature)
 
     def _from_ball(self, point: Tensor, gap: Tensor) -> Tensor:
-        v = ball.logmap0_with_gap(point, gap, self.curvature) if self.curvature > 0.0 else point
+        v = from_ball(point, gap, self.curvature)
         return v if self.scale is None else v / self.scale().to(v.dtype)
 
     def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> Rows:
@@ -307,11 +309,11 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
             depths = drawn.repeat_interleave(count // max(drawn.numel(), 1))
         return Rows(weights, depths)
 
-    def _route(self, points: Tensor, rows: Rows) -> Routed:
+    def _route(self, points: Tensor, gaps: Tensor, rows: Rows) -> Routed:
         codebooks = self.codebooks.to(points.dtype)
         if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment == "first"):
             return transport_route(
-                points, codebooks, self.curvature, rows, aggregation=self.aggregation, discount=self.discount
+                points, gaps, codebooks, self.curvature, rows, aggregation=self.aggregation, discount=self.discount
             )
         return attached_route(
             points,
@@ -324,8 +326,8 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
             discount=self.discount,
         )
 
-    def _quantize(self, points: Tensor, rows: Rows) -> Routed:
-        routed = self._route(points, rows)
+    def _quantize(self, points: Tensor, gaps: Tensor, rows: Rows) -> Routed:
+        routed = self._route(points, gaps, rows)
         if self.training:
             self._learn(routed, rows)
         return routed
@@ -351,10 +353,10 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
 
     def _encode(self, z: Tensor, table: CodeTable, depth: int, beam: int) -> Tensor:
         with torch.autocast(z.device.type, enabled=False):
-            point = self._to_ball(self._computable(self.project_in(z)))
+            point, gap = self._to_ball(self._computable(self.project_in(z)))
             if beam > 1:
-                return beam_search(point, table, self.curvature, self.aggregation, depth, beam)
-            steps = cascade.walk(point, table, self.curvature, self.aggregation, depth)
+                return beam_search(point, gap, table, self.curvature, self.aggregation, depth, beam)
+            steps = cascade.walk(point, gap, table, self.curvature, self.aggregation, depth)
             return torch.stack([step.chosen for step in steps], dim=-1)
 
     def _decode(self, codes: Tensor, prefixes: bool) -> Tensor:

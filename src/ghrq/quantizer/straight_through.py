@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ghrq import ball
+from ghrq import ball, numerics
 from ghrq.nearest import code_table, nearest
 from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
 
@@ -61,11 +61,11 @@ def straight_through(x: Tensor, value: Tensor) -> Tensor:
     return x + (value - x).detach()
 
 
-def hop(z: Tensor, z_hat: Tensor, c: float, discount: bool) -> Tensor:
+def hop(z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool) -> Tensor:
     """``ẑ``, whose gradient g reaches ``z`` in one hop, as ``P̃_{ẑ→z} g``, or undiscounted as ``λ_z² P̃_{ẑ→z} g``."""
     if c == 0.0:
         return straight_through(z, z_hat)
-    return _Hop.apply(z, z_hat, c, discount)
+    return _Hop.apply(z, gap, z_hat, hat_gap, c, discount)
 
 
 def attached_route(
@@ -97,14 +97,16 @@ def attached_route(
             r = r.detach()
     total = aggregate(parts, c, aggregation)
     if gradient == "transport":
-        total = _hopped(z, total, c, discount)
+        total = Sum(hop(z, ball.gap(z.detach(), c), *total, c, discount), total.gap)
     return Routed(*total, torch.stack(codes, -1), torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
 
 
 def transport_route(
-    z: Tensor, codebooks: Tensor, c: float, rows: Rows, *, aggregation: Aggregation, discount: bool
+    z: Tensor, gap: Tensor, codebooks: Tensor, c: float, rows: Rows, *, aggregation: Aggregation, discount: bool
 ) -> Routed:
     """``gradient="transport", commitment="first"`` in closed form; at ``c = 0`` the ordinary Euclidean estimator.
+
+    ``z (n, d)`` and its gaps ``(n, 1)``.
 
     The losses' gradients are simple enough to be found on the way down: ``∇_q d(r,q)²`` is a multiple of the
     left residual ``(-q) ⊕ r``, which the cascade computes anyway.
@@ -113,7 +115,7 @@ def transport_route(
     losses, codes, parts, gaps, residuals, pull = [], [], [], [], [], None
     with torch.no_grad():
         table, pushes = code_table(codebooks, c), torch.zeros_like(codebooks)
-        for i, step in enumerate(walk(z, table, c, aggregation, codebooks.shape[0])):
+        for i, step in enumerate(walk(z, gap, table, c, aggregation, codebooks.shape[0])):
             weights = rows.stage(i).unsqueeze(-1)
             squared, force = _force(step, c)
             losses.append((weights * squared).sum())
@@ -129,15 +131,8 @@ def transport_route(
         total, loss = aggregate(parts, c, aggregation, gaps), torch.stack(losses)
     codebook_loss = loss if not learning else _CodebookLoss.apply(codebooks, loss, pushes)
     commitment_loss = _CommitmentLoss.apply(z, loss, pull)
-    total = _hopped(z, total, c, discount)
-    return Routed(*total, torch.stack(codes, -1), codebook_loss, commitment_loss, residuals)
-
-
-def _hopped(z: Tensor, total: Sum, c: float, discount: bool) -> Sum:
-    """A sum without gradient, with that of the hop; its gap keeps its digits and gets the point's derivative."""
-    point = hop(z, total.point, c, discount)
-    gap = ball.gap(point, c)
-    return Sum(point, gap + (total.gap - gap).detach())
+    point = hop(z, gap, *total, c, discount)
+    return Routed(point, total.gap, torch.stack(codes, -1), codebook_loss, commitment_loss, residuals)
 
 
 def _force(step: Step, c: float) -> tuple[Tensor, Tensor]:
@@ -150,7 +145,7 @@ def _force(step: Step, c: float) -> tuple[Tensor, Tensor]:
     ratio = step.square / (step.gap * step.code_gap)
     u = c * ratio
     t = u.sqrt().clamp(min=torch.finfo(u.dtype).tiny)
-    quotient = t.asinh() / t
+    quotient = numerics.asinh(t) / t
     return 4.0 * ratio * quotient.square(), 8.0 * quotient * (1.0 + u).sqrt()
 
 
@@ -169,21 +164,21 @@ def _pull(step: Step, c: float, weights: Tensor) -> Tensor:
 
 class _Hop(torch.autograd.Function):
     @staticmethod
-    def forward(z: Tensor, z_hat: Tensor, c: float, discount: bool) -> Tensor:
+    def forward(z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool) -> Tensor:
         return z_hat.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float, bool], output: Tensor) -> None:
-        z, z_hat, ctx.c, ctx.discount = inputs
-        ctx.save_for_backward(z, z_hat)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.c, ctx.discount = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        z, z_hat = ctx.saved_tensors
-        grad = ball.discounted_transport(grad, z_hat, z, ctx.c)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        z, gap, z_hat, hat_gap = ctx.saved_tensors
+        grad = ball.discounted_transport_with_gaps(grad, z_hat, hat_gap, z, gap, ctx.c)
         if not ctx.discount:
-            grad = grad * ball.conformal_factor(z, ctx.c).square()
-        return grad, None, None, None
+            grad = grad * (2.0 / gap).square().to(grad.dtype)
+        return grad, None, None, None, None, None
 
 
 class _CodebookLoss(torch.autograd.Function):
