@@ -108,7 +108,10 @@ def mobius_add_with_gaps(x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: C
     s = x + y
     gaps, cs = alpha * beta, c * numerics.square_norm(s, alpha.dtype)
     denominator = gaps + cs
-    return numerics.combine(alpha / denominator, s, cs / denominator, x), gaps / denominator
+    # (α + c‖s‖²) x + α y is the same numerator, and gives x itself for y = 0; where x and y cancel, s has the digits.
+    cancels = cs < 1.0 - beta
+    of_x = torch.where(cancels, cs, alpha + cs) / denominator
+    return numerics.combine(alpha / denominator, torch.where(cancels, s, y), of_x, x), gaps / denominator
 
 
 def mobius_sub(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ghrq import ball
-from ghrq.manifold import RiemannianAdam
+from ghrq.optim import RiemannianAdam
 from ghrq.quantizer import KINDS, ResidualQuantizer
 
 DIM, SIZE, STAGES, STEPS = 16, 64, 4, 200

@@ -1,8 +1,8 @@
-"""The Poincaré ball as a geoopt manifold, and Riemannian optimisers that are as fast as the ball allows.
+"""The Poincaré ball as a geoopt manifold.
 
 :class:`PoincareBall` has geoopt's methods over the accurate functions of :mod:`ghrq.ball`, so that everything built
 on geoopt works up to the boundary: float32 points may have the radius ``1 - 1e-7``, where geoopt stops at 0.996.
-:class:`RiemannianAdam` and :class:`RiemannianSGD` take the same arguments and keep the same state as geoopt's.
+:mod:`ghrq.optim` has optimisers for it that are faster than geoopt's and start their momentum right.
 """
 
 import functools
@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from ghrq import ball, numerics
+from ghrq.geodesic import Geodesic, dot, scaled
 
 with warnings.catch_warnings():  # geoopt compiles its own mathematics on import, in a deprecated way
     warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
     import geoopt
     from geoopt import Euclidean, ManifoldParameter
 
-__all__ = ["Euclidean", "ManifoldParameter", "PoincareBall", "RiemannianAdam", "RiemannianSGD"]
+__all__ = ["Euclidean", "ManifoldParameter", "PoincareBall", "geoopt"]
 
 
 class PoincareBall(geoopt.PoincareBall):
@@ -93,7 +94,7 @@ class PoincareBall(geoopt.PoincareBall):
 
     def egrad2rgrad(self, x: Tensor, u: Tensor, *, dim: int = -1) -> Tensor:
         """The Riemannian gradient ``u / λ_x²`` of a Euclidean one."""
-        return self._map(lambda x, u, c: _scale(u, ball.gap(x, c).square() / 4.0), x, u, dim=dim)
+        return self._map(lambda x, u, c: scaled(u, ball.gap(x, c).square() / 4.0), x, u, dim=dim)
 
     def inner(self, x: Tensor, u: Tensor, v: Tensor | None = None, *, keepdim: bool = False, dim: int = -1) -> Tensor:
         """``⟨u, v⟩_x = λ_x² ⟨u, v⟩``; ``v`` is ``u`` unless given."""
@@ -161,7 +162,7 @@ class PoincareBall(geoopt.PoincareBall):
             alpha, beta = ball.gap(x, c), ball.gap(y, c)
             denominator = alpha + beta - alpha * beta
             # β x + α y, written so that it keeps its digits for y ≈ -x
-            return _scale(x, (beta - alpha) / denominator) + _scale(x + y, alpha / denominator)
+            return scaled(x, (beta - alpha) / denominator) + scaled(x + y, alpha / denominator)
 
         return self._map(coadd, x, y, dim=dim, project=project)
 
@@ -245,11 +246,11 @@ class PoincareBall(geoopt.PoincareBall):
 
     def transp0(self, y: Tensor, u: Tensor, *, dim: int = -1) -> Tensor:
         """Parallel transport of ``u`` from the origin to ``y``: ``(1 - c‖y‖²) u``."""
-        return self._map(lambda y, u, c: _scale(u, ball.gap(y, c)), y, u, dim=dim)
+        return self._map(lambda y, u, c: scaled(u, ball.gap(y, c)), y, u, dim=dim)
 
     def transp0back(self, y: Tensor, u: Tensor, *, dim: int = -1) -> Tensor:
         """Parallel transport of ``u`` from ``y`` to the origin: ``u / (1 - c‖y‖²)``."""
-        return self._map(lambda y, u, c: _scale(u, 1.0 / ball.gap(y, c)), y, u, dim=dim)
+        return self._map(lambda y, u, c: scaled(u, 1.0 / ball.gap(y, c)), y, u, dim=dim)
 
     def retr(self, x: Tensor, u: Tensor, *, dim: int = -1) -> Tensor:
         """``exp_x(u)`` at a tenth of the price of :meth:`expmap`, for the steps of optimisers.
@@ -257,12 +258,12 @@ class PoincareBall(geoopt.PoincareBall):
         It is right to an ulp or two of the coordinates up to ``√c‖u‖_x = 2``. On longer ways from the boundary through
         the centre the error grows as ``exp(2√c‖u‖_x)``, but the end is always a point of the ball.
         """
-        return self._map(lambda x, u, c: _Geodesic(x, u, c).end, x, u, dim=dim)
+        return self._map(lambda x, u, c: Geodesic(x, u, c).end, x, u, dim=dim)
 
     def retr_transp(self, x: Tensor, u: Tensor, v: Tensor, *, dim: int = -1) -> tuple[Tensor, Tensor]:
         """The end of :meth:`retr` and the parallel transport of ``v`` along the way there."""
         axis, (x, u, v, c) = self._rows(dim, (x, u, v))
-        way = _Geodesic(x, u, c)
+        way = Geodesic(x, u, c)
         return way.end.movedim(-1, axis), way.carry(v).movedim(-1, axis)
 
     # --- means and the hyperboloid -----------------------------------------------------------------------------
@@ -319,165 +320,7 @@ class PoincareBall(geoopt.PoincareBall):
         )
 
 
-class RiemannianAdam(geoopt.optim.RiemannianAdam):
-    """geoopt's Riemannian Adam, with a shorter way to the same numbers for points on a :class:`PoincareBall`.
-
-    There the second moment is one number a row, and the step is parallel to the first moment, so that a row's inner
-    products say where both of them go.
-    """
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move every parameter that has a gradient once; returns what ``closure`` does."""
-        loss = None if closure is None else closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                steps = [self._advance(point, group) for point in group["params"] if point.grad is not None]
-                if group["stabilize"] is not None and any(step % group["stabilize"] == 0 for step in steps):
-                    self.stabilize_group(group)
-        return loss
-
-    def _advance(self, point: Tensor, group: dict[str, Any]) -> int:
-        state, (beta1, beta2) = self.state[point], group["betas"]
-        if not state:
-            state["step"] = 0
-            for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")[: 3 if group["amsgrad"] else 2]:
-                state[name] = torch.zeros_like(point)
-        state["step"] += 1
-        step, mean, square = int(state["step"]), state["exp_avg"], state["exp_avg_sq"]
-        gradient, manifold, alpha = _gradient(point, group), _manifold(point), None
-        row: Any = ...
-        if isinstance(manifold, PoincareBall):
-            row, alpha = (..., slice(1)), ball.gap(point, manifold.c)
-            factor = alpha.square() / 4.0
-            inner = factor * numerics.square_norm(gradient, torch.promote_types(gradient.dtype, torch.float32))
-            _add_(mean.mul_(beta1), (1.0 - beta1) * factor, gradient)
-        else:
-            gradient = manifold.egrad2rgrad(point, gradient)
-            inner = manifold.component_inner(point, gradient)
-            mean.mul_(beta1).add_(gradient, alpha=1.0 - beta1)
-        variance = (beta2 * square[row] + (1.0 - beta2) * inner).to(square.dtype)
-        square.copy_(variance)
-        if group["amsgrad"]:
-            variance = torch.maximum(state["max_exp_avg_sq"][row], variance)
-            state["max_exp_avg_sq"].copy_(variance)
-        rate = -group["lr"] / (1.0 - beta1**step) / ((variance / (1.0 - beta2**step)).sqrt() + group["eps"])
-        _move(point, mean, rate, mean, alpha)
-        return step
-
-
-class RiemannianSGD(geoopt.optim.RiemannianSGD):
-    """Riemannian stochastic gradient descent with momentum, in the sense of ``torch.optim.SGD``.
-
-    geoopt starts the momentum buffer from the Euclidean gradient, which is ``λ_x²`` times too long; here it starts
-    from the first Riemannian gradient. From then on it is transported along with its point.
-    """
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move every parameter that has a gradient once; returns what ``closure`` does."""
-        loss = None if closure is None else closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                group["step"] = group.get("step", 0) + 1
-                for point in group["params"]:
-                    if point.grad is not None:
-                        self._advance(point, group)
-                if group["stabilize"] is not None and group["step"] % group["stabilize"] == 0:
-                    self.stabilize_group(group)
-        return loss
-
-    def _advance(self, point: Tensor, group: dict[str, Any]) -> None:
-        gradient, manifold, momentum = _gradient(point, group), _manifold(point), group["momentum"]
-        alpha = ball.gap(point, manifold.c) if isinstance(manifold, PoincareBall) else None
-        direction = manifold.egrad2rgrad(point, gradient) if alpha is None else _scale(gradient, alpha.square() / 4.0)
-        buffer = None
-        if momentum > 0.0:
-            buffer = self.state[point].get("momentum_buffer")
-            if buffer is None:
-                buffer = self.state[point]["momentum_buffer"] = direction.clone()
-            else:
-                buffer.mul_(momentum).add_(direction, alpha=1.0 - group["dampening"])
-            direction = direction.add(buffer, alpha=momentum) if group["nesterov"] else buffer
-        if isinstance(manifold, Euclidean):
-            point.add_(direction, alpha=-group["lr"])  # as torch rounds it
-        else:
-            _move(point, direction, -group["lr"], buffer, alpha)
-
-
 # --- pieces of the methods above -----------------------------------------------------------------------------
-
-_EUCLIDEAN = Euclidean()
-
-
-class _Geodesic:
-    """The geodesic that leaves ``x (..., d)`` with the velocity ``rate · v``: where it ends and what it carries there.
-
-    Both are sums of the vectors at hand, with coefficients that follow from the inner products of each row. With
-    ``κ v = tanh(t) v / (√c‖v‖)``, ``t = √c λ_x‖rate · v‖ / 2`` and ``D = 1 + 2cκ⟨x,v⟩ + c‖x‖² tanh²(t)``, the end is
-    ``x + (1 - c‖x‖²)(tanh²(t) x + κ v) / D``. ``alpha`` is the gap of ``x``, from callers that know it already.
-    """
-
-    def __init__(
-        self, x: Tensor, v: Tensor, c: Tensor, *, rate: float | Tensor = 1.0, alpha: Tensor | None = None
-    ) -> None:
-        dtype = numerics.result_type(x, v)
-        self.x, self.v, self.c = numerics.computable(x), numerics.computable(v), c
-        self.alpha = ball.gap(x, c) if alpha is None else alpha
-        self.xv, self.vv = _dot(self.x, self.v), numerics.square_norm(v)
-        square = c * self.vv * (rate / self.alpha).square()
-        self.kappa = rate / self.alpha * numerics.tanhc(square)
-        self.tanh2, sech2 = c * self.vv * self.kappa.square(), numerics.sech2(square)
-        plain = 1.0 + 2.0 * c * self.kappa * self.xv + (1.0 - self.alpha) * self.tanh2
-        # The inner product has only the digits of its type; Cauchy and Schwarz know how small D can be.
-        self.d = torch.maximum(plain, ((sech2 + self.alpha * self.tanh2) / 2.0).square())
-        share = self.alpha / self.d
-        end = torch.addcmul(self.x, self.v, (share * self.kappa).to(self.v.dtype))
-        _add_(end, share * self.tanh2, self.x)
-        beta = share * sech2  # the gap of the end, before rounding
-        with torch.no_grad():
-            radius = (c * numerics.square_norm(end)).sqrt()
-            bound = ball.max_radius(dtype) - 4.0 * torch.finfo(radius.dtype).eps  # the radius is rounded, too
-            shrink, rounding = (bound / radius).clamp(max=1.0), 1.0 - radius.clamp(max=bound).square() - beta
-        self.end, self.beta = end.mul_(shrink.to(end.dtype)).to(dtype), beta + rounding
-
-    def carry(self, w: Tensor, out: Tensor | None = None) -> Tensor:
-        """Parallel transport of ``w (..., d)`` to the end of the geodesic; ``out`` may be ``w``."""
-        u, same = numerics.computable(w), w is self.v
-        xw, vw = (self.xv, self.vv) if same else (_dot(self.x, u), _dot(self.v, u))
-        h = (xw + (1.0 - self.alpha) * self.kappa * vw) / self.d
-        of_x, of_v = 2.0 * self.c * (self.kappa * vw - h * self.tanh2), -2.0 * self.c * h * self.kappa
-        ratio = self.beta / self.alpha
-        moved = torch.mul(u, (ratio * (1.0 + of_v) if same else ratio).to(u.dtype), out=out)
-        if not same:
-            _add_(moved, ratio * of_v, self.v)
-        return _add_(moved, ratio * of_x, self.x).to(w.dtype)
-
-
-def _move(point: Tensor, v: Tensor, rate: float | Tensor, carried: Tensor | None, alpha: Tensor | None) -> None:
-    """Move ``point`` by the velocity ``rate · v``, and ``carried`` along with it, both in their places."""
-    manifold = _manifold(point)
-    if isinstance(manifold, PoincareBall):
-        way = _Geodesic(point, v, manifold.c, rate=rate, alpha=alpha)
-        end = way.end
-        if carried is not None:
-            way.carry(carried, out=carried)
-    elif carried is not None:
-        end, moved = manifold.retr_transp(point, rate * v, carried)
-        carried.copy_(moved)
-    else:
-        end = manifold.retr(point, rate * v)
-    point.copy_(end)
-
-
-def _manifold(point: Tensor) -> Any:
-    return point.manifold if isinstance(point, geoopt.ManifoldTensor) else _EUCLIDEAN
-
-
-def _gradient(point: Tensor, group: dict[str, Any]) -> Tensor:
-    """The gradient of the loss plus ``½ weight_decay ‖x‖²``, in a tensor not to be written to."""
-    gradient = point.grad
-    if gradient is None or gradient.is_sparse:
-        raise RuntimeError("sparse gradients need geoopt's SparseRiemannianAdam or SparseRiemannianSGD")
-    return gradient.add(point, alpha=group["weight_decay"]) if group["weight_decay"] else gradient
 
 
 def _to_last(tensor: Tensor, axis: int) -> Tensor:
@@ -487,27 +330,11 @@ def _to_last(tensor: Tensor, axis: int) -> Tensor:
     return tensor[(None,) * (-axis - tensor.ndim)].movedim(axis, -1)
 
 
-def _dot(u: Tensor, v: Tensor) -> Tensor:
-    """``⟨u, v⟩`` as ``(..., 1)``, quickly: with the digits of the type of its arguments."""
-    return (u * v).sum(-1, keepdim=True)
-
-
 def _norm_at(x: Tensor, u: Tensor, c: Tensor) -> Tensor:
     return (2.0 * numerics.norm(u) / ball.gap(x, c)).squeeze(-1).to(numerics.result_type(x, u))
 
 
 def _inner_at(x: Tensor, u: Tensor, v: Tensor, c: Tensor) -> Tensor:
     factor = 2.0 / ball.gap(x, c)
-    dot = numerics.square_norm(u) if u is v else _dot(u.to(factor.dtype), v.to(factor.dtype))
-    return (factor.square() * dot).squeeze(-1).to(numerics.result_type(x, u, v))
-
-
-def _scale(u: Tensor, factor: Tensor) -> Tensor:
-    """``factor · u`` for a float64 factor ``(..., 1)``, without a float64 copy of ``u (..., d)``."""
-    wide = numerics.computable(u)
-    return (wide * factor.to(wide.dtype)).to(u.dtype)
-
-
-def _add_(x: Tensor, factor: Tensor, u: Tensor) -> Tensor:
-    """``x + factor · u`` in the place of x, likewise."""
-    return x.addcmul_(u, factor.to(u.dtype))
+    product = numerics.square_norm(u) if u is v else dot(u.to(factor.dtype), v.to(factor.dtype))
+    return (factor.square() * product).squeeze(-1).to(numerics.result_type(x, u, v))

@@ -38,11 +38,11 @@ def checked(c: Curvature) -> Curvature:
         return c.to(wide_dtype(c))
     if not c >= 0.0:
         raise ValueError(f"the curvature c must be 0 or above, got {c}: the ball has sectional curvature -c")
-    return float(c)
+    return float(c) + 0.0  # -0.0 is 0, too
 
 
 def norm(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """``‖x‖`` as ``(..., 1)``, by default in float64 (without a float64 copy of x); its gradient at 0 is 0."""
+    """``‖x‖`` as ``(..., 1)``, by default accumulated in float64; its gradient at 0 is 0."""
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype or wide_dtype(x))
 
 

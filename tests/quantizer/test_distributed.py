@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
 from ghrq import ResidualQuantizer
-from ghrq.manifold import RiemannianAdam
+from ghrq.optim import RiemannianAdam
 
 
 def free_port() -> int:

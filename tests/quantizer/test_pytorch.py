@@ -11,7 +11,8 @@ from torch import nn
 from torch.func import functional_call, grad
 
 from ghrq import ResidualQuantizer
-from ghrq.manifold import ManifoldParameter, PoincareBall, RiemannianSGD
+from ghrq.manifold import ManifoldParameter, PoincareBall
+from ghrq.optim import RiemannianSGD
 from ghrq.quantizer import KINDS
 
 DIM = 8

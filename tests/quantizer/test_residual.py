@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from ghrq import ResidualQuantizer, ball
-from ghrq.manifold import RiemannianAdam
 from ghrq.nearest import nearest
+from ghrq.optim import RiemannianAdam
 from ghrq.quantizer import KINDS
 from ghrq.quantizer.kmeans import kmeans
 
