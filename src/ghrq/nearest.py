@@ -2,10 +2,10 @@
 
 asinh is monotone and the gap of x is the same for all codes, so with ``w_j = 1/(1 - c‖y_j‖²)``
 
-    argmin_j d(x, y_j)  =  argmin_j w_j‖x - y_j‖²  =  argmin_j  w_j‖y_j‖² - ⟨2x/(1 + c‖x‖²), w_j y_j⟩
+    argmin_j d(x, y_j)  =  argmin_j w_j‖x - y_j‖²  =  argmin_j  (1 + c‖x‖²)/2 · w_j‖y_j‖² - ⟨x, w_j y_j⟩
 
-(the last step uses ``w_j = 1 + c w_j‖y_j‖²`` and drops what is constant along j). That is one ``addmm`` with the
-same shapes as in flat space, no transcendental function and no ``(N, K, d)`` tensor.
+(the last step uses ``w_j = 1 + c w_j‖y_j‖²`` and drops what is constant along j). That is one product of matrices
+``(N, d+1)`` and ``(d+1, K)``, the same as in flat space: no transcendental function, no ``(N, K, d)`` tensor.
 
 In float32 the product cannot tell codes apart that are much nearer to x than x is to the origin. Rows where the
 best value is that small are looked up again in float64, centred on the codebook; they are rare unless codes
@@ -42,9 +42,7 @@ class CodeTable(NamedTuple):
     gaps: Tensor
     """``(..., K)`` their gaps ``1 - c‖y‖²``."""
     matrix: Tensor
-    """``(..., K, d)`` the codes divided by minus their gaps."""
-    bias: Tensor
-    """``(..., K)`` their squared norms divided by their gaps."""
+    """``(..., K, d+1)`` minus the codes, and then their squared norms, all divided by the gaps."""
 
     def stage(self, index: int) -> "CodeTable":
         """The table of one stage of a stack."""
@@ -72,8 +70,8 @@ def code_table(codes: Tensor, c: Curvature) -> CodeTable:
     """Prepare codebooks ``(..., K, d)`` for :func:`search`."""
     codes = codes.detach()
     gaps = ball.gap(codes, c).to(codes.dtype)
-    bias = codes.square().sum(-1) / gaps.squeeze(-1)
-    return CodeTable(codes, gaps.squeeze(-1), codes / -gaps, bias)
+    matrix = torch.cat((-codes, codes.square().sum(-1, keepdim=True)), dim=-1) / gaps
+    return CodeTable(codes, gaps.squeeze(-1), matrix)
 
 
 @torch.no_grad()
@@ -83,27 +81,23 @@ def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     ``square (N,)`` is ``‖x‖²`` and ``gap (N,)`` is ``1 - c‖x‖²``; a cascade has both at hand. Extra memory is a
     few numbers a row and one chunk.
     """
-    left = x * (2.0 / (2.0 - gap)).unsqueeze(-1)
     if torch.compiler.is_exporting():
         index = _exact_search(x, table.codes, table.gaps)
         return Nearest(index, table.gaps[index])
-    if torch.compiler.is_compiling():
-        index = _search_op(left, x, square, gap, *table)
-    else:
-        index = _search(left, x, square, gap, table)
+    index = _search_op(x, square, gap, *table) if torch.compiler.is_compiling() else _search(x, square, gap, table)
     return Nearest(index, table.gaps.index_select(0, index))
 
 
-def _search(left: Tensor, x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Tensor:
-    rows, codes = x.shape[0], table.bias.shape[0]
+def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Tensor:
+    rows, codes = x.shape[0], table.codes.shape[0]
     chunk = max(1, CHUNK_BYTES // (codes * x.element_size()))
     index = torch.empty(rows, dtype=torch.int64, device=x.device)
     best = torch.empty(rows, dtype=x.dtype, device=x.device)
-    matrix = table.matrix.mT
+    # The norms ride along as one more column: a product with an added row would first copy it to every row.
+    left, matrix = torch.cat((x, (1.0 - 0.5 * gap).unsqueeze(-1)), dim=1), table.matrix.mT
     for start in range(0, rows, chunk):
         stop = start + chunk
-        values = torch.addmm(table.bias, left[start:stop], matrix)
-        best[start:stop], index[start:stop] = _minimum(values)
+        best[start:stop], index[start:stop] = _minimum(left[start:stop] @ matrix)
     doubtful = _doubtful(best, square, gap, table.gaps, index)
     if doubtful.any():
         again = doubtful.nonzero().squeeze(-1)
@@ -130,7 +124,7 @@ def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, inde
 
     A code that lies much nearer to x than the one found has about x's own gap, which bounds its weight w.
     """
-    value = (2.0 - gap) * best + square
+    value = 2.0 * best + square
     smallest = torch.minimum(code_gaps.index_select(0, index), torch.maximum(gap, code_gaps.min()))
     return value * smallest < _DOUBT * torch.finfo(best.dtype).eps * square
 
@@ -151,15 +145,11 @@ def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("ghrq::search", mutates_args=())
-def _search_op(
-    left: Tensor, x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor, bias: Tensor
-) -> Tensor:
+def _search_op(x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor) -> Tensor:
     """The search as one operator, so that a compiled graph keeps its chunks and its second look."""
-    return _search(left, x, square, gap, CodeTable(codes, gaps, matrix, bias))
+    return _search(x, square, gap, CodeTable(codes, gaps, matrix))
 
 
 @_search_op.register_fake
-def _(
-    left: Tensor, x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor, bias: Tensor
-) -> Tensor:
-    return left.new_empty(left.shape[0], dtype=torch.int64)
+def _(x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], dtype=torch.int64)

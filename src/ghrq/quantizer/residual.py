@@ -1,6 +1,6 @@
 """The residual quantizer: a vector in, a short tuple of codes and the vector they stand for out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -251,8 +251,8 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         at_least("beam", beam, 1)
         check_vectors(z, self.dim, None)
         table = self._table(z.dtype)
-        codes = [self._encode(chunk, table, depth, beam) for chunk in _chunks(z.reshape(-1, self.dim), beam)]
-        return (torch.cat(codes) if len(codes) > 1 else codes[0]).reshape(*z.shape[:-1], depth)
+        codes = _by_chunks(lambda rows: self._encode(rows, table, depth, beam), z.reshape(-1, self.dim), beam)
+        return codes.reshape(*z.shape[:-1], depth)
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
@@ -368,14 +368,16 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
             self.codebooks.to(numerics.wide_dtype(self.codebooks)),
             ball.gap(self.codebooks, self.curvature),
         )
-        vectors = []
-        for chunk in _chunks(codes.reshape(-1, depth).long()):
-            parts = [books[i].index_select(0, chunk[:, i]) for i in range(depth)]
-            gaps = [book_gaps[i].index_select(0, chunk[:, i]) for i in range(depth)]
+
+        def vectors(rows: Tensor) -> Tensor:
+            columns = rows.long().unbind(-1)
+            parts = [books[i].index_select(0, column) for i, column in enumerate(columns)]
+            gaps = [book_gaps[i].index_select(0, column) for i, column in enumerate(columns)]
             v = self._from_ball(*put_together(parts, self.curvature, self.aggregation, gaps))
-            vectors.append(self.project_out(v.to(self.codebooks.dtype)))
+            return self.project_out(v.to(self.codebooks.dtype))
+
         shape = (*codes.shape, self.dim) if prefixes else (*codes.shape[:-1], self.dim)
-        return (torch.cat(vectors) if len(vectors) > 1 else vectors[0]).reshape(shape)
+        return _by_chunks(vectors, codes.reshape(-1, depth)).reshape(shape)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(f"{prefix}convention")
@@ -390,8 +392,17 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def _chunks(rows: Tensor, beam: int = 1) -> Iterator[Tensor]:
-    """Pieces of ``rows (n, ...)`` to work on one by one; a graph to export has no pieces."""
-    if torch.compiler.is_exporting():
-        return iter((rows,))
-    return iter(rows.split(max(1, CHUNK_ROWS // beam)))
+def _by_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, share: int = 1) -> Tensor:
+    """``function`` of ``rows (n, ...)``, piece by piece, into one result; a graph to export has no pieces.
+
+    ``share``: how many times the usual memory a row takes.
+    """
+    size = max(1, CHUNK_ROWS // share)
+    if torch.compiler.is_exporting() or rows.shape[0] <= size:
+        return function(rows)
+    first = function(rows[:size])
+    result = first.new_empty(rows.shape[0], *first.shape[1:])
+    result[:size] = first
+    for start in range(size, rows.shape[0], size):
+        result[start : start + size] = function(rows[start : start + size])
+    return result

@@ -112,51 +112,60 @@ def transport_route(
     left residual ``(-q) ⊕ r``, which the cascade computes anyway.
     """
     learning = codebooks.requires_grad and torch.is_grad_enabled()
-    losses, codes, parts, gaps, residuals, pull = [], [], [], [], [], None
     with torch.no_grad():
-        table, pushes = code_table(codebooks, c), torch.zeros_like(codebooks)
-        for i, step in enumerate(walk(z, gap, table, c, aggregation, codebooks.shape[0])):
-            weights = rows.stage(i).unsqueeze(-1)
-            squared, force = _force(step, c)
-            losses.append((weights * squared).sum())
-            if learning:
-                pushes[i].index_add_(0, step.chosen, step.toward * (weights * force / -step.code_gap))
-            if i == 0:
-                pull = _pull(step, c, weights)
-            codes.append(step.chosen)
-            residuals.append(step.residual)
-            used = None if rows.depths is None else (rows.depths > i).unsqueeze(-1)
-            parts.append(step.code if used is None else torch.where(used, step.code, 0.0))
-            gaps.append(step.code_gap if used is None else torch.where(used, step.code_gap, 1.0))
-        total, loss = aggregate(parts, c, aggregation, gaps), torch.stack(losses)
-    codebook_loss = loss if not learning else _CodebookLoss.apply(codebooks, loss, pushes)
+        steps = list(walk(z, gap, code_table(codebooks, c), c, aggregation, codebooks.shape[0]))
+        codes, code_gaps = torch.stack([s.chosen for s in steps]), torch.stack([s.code_gap for s in steps])
+        weights = torch.stack([rows.stage(i) for i in range(len(steps))]).unsqueeze(-1)
+        squared, force = _force(
+            torch.stack([s.square for s in steps]), torch.stack([s.gap for s in steps]) * code_gaps, c
+        )
+        loss = (weights * squared).sum((1, 2))
+        weighted = weights * force
+        pushes = _push(codebooks, steps, codes, -weighted / code_gaps) if learning else None
+        pull = _pull(steps[0], c, weighted[0])
+        parts, gaps = [s.code for s in steps], [s.code_gap for s in steps]
+        if rows.depths is not None:
+            used = [(rows.depths > i).unsqueeze(-1) for i in range(len(steps))]
+            parts = [torch.where(u, part, 0.0) for u, part in zip(used, parts, strict=True)]
+            gaps = [torch.where(u, part, 1.0) for u, part in zip(used, gaps, strict=True)]
+        total = aggregate(parts, c, aggregation, gaps)
+    codebook_loss = loss if pushes is None else _CodebookLoss.apply(codebooks, loss, pushes)
     commitment_loss = _CommitmentLoss.apply(z, loss, pull)
     point = hop(z, gap, *total, c, discount)
-    return Routed(point, total.gap, torch.stack(codes, -1), codebook_loss, commitment_loss, residuals)
+    residuals = [s.residual for s in steps]
+    return Routed(point, total.gap, codes.mT.contiguous(), codebook_loss, commitment_loss, residuals)
 
 
-def _force(step: Step, c: float) -> tuple[Tensor, Tensor]:
-    """``d(r, q)²`` and the factor f of its gradient ``∇_q d² = -f/β · (-q) ⊕ r``, both ``(n, 1)``.
+def _force(square: Tensor, gaps: Tensor, c: float) -> tuple[Tensor, Tensor]:
+    """``d(r, q)²`` and the factor f of its gradient ``∇_q d² = -f/β · (-q) ⊕ r``.
 
-    With ``u = c‖r - q‖²/(αβ)``: ``d² = 4u/c · (asinh(√u)/√u)²`` and ``f = 8 asinh(√u)/√u · √(1 + u)``.
+    From ``‖r - q‖²`` and the product of the gaps of r and q. With ``u = c‖r - q‖²/(αβ)``:
+    ``d² = 4u/c · (asinh(√u)/√u)²`` and ``f = 8 asinh(√u)/√u · √(1 + u)``.
     """
     if c == 0.0:
-        return step.square, torch.full_like(step.square, 2.0)
-    ratio = step.square / (step.gap * step.code_gap)
+        return square, torch.full_like(square, 2.0)
+    ratio = square / gaps
     u = c * ratio
     t = u.sqrt().clamp(min=torch.finfo(u.dtype).tiny)
     quotient = numerics.asinh(t) / t
     return 4.0 * ratio * quotient.square(), 8.0 * quotient * (1.0 + u).sqrt()
 
 
-def _pull(step: Step, c: float, weights: Tensor) -> Tensor:
-    """``weights · ∇_r d(r, q)²``, shape ``(n, d)``: minus ``f/α`` times the left residual ``(-r) ⊕ q``."""
+def _push(codebooks: Tensor, steps: list[Step], codes: Tensor, factor: Tensor) -> Tensor:
+    """The codebook loss's gradient ``(N, K, d)``: each row's left residual times ``factor (N, n, 1)``, at its code."""
+    pushes = torch.zeros_like(codebooks)
+    for i, step in enumerate(steps):
+        pushes[i].index_add_(0, codes[i], step.toward * factor[i])
+    return pushes
+
+
+def _pull(step: Step, c: float, weighted: Tensor) -> Tensor:
+    """``w ∇_r d(r, q)²``, shape ``(n, d)``: minus ``w f/α`` times ``(-r) ⊕ q``; ``weighted = w f``."""
     if c == 0.0:
-        return 2.0 * weights * step.toward
-    _, force = _force(step, c)
+        return weighted * step.toward
     chord = c * step.square
-    factor = weights * force / (step.gap * (step.gap * step.code_gap + chord))
-    return (step.residual - step.code) * (factor * step.gap) + step.residual * (factor * chord)
+    factor = weighted / (step.gap * (step.gap * step.code_gap + chord))
+    return ((step.residual - step.code) * (factor * step.gap)).addcmul(step.residual, factor * chord)
 
 
 # The three functions below differ from what autograd would derive, or know it already; none has a second derivative.
