@@ -61,8 +61,7 @@ def test_retraction_has_the_gradients_of_the_exponential_map() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, *DTYPES])
 @pytest.mark.parametrize("length", [10.0, 1e3, 1e30])
 def test_no_step_leaves_the_ball(length: float, dtype: torch.dtype) -> None:
-    if length > torch.finfo(dtype).max:
-        pytest.skip("not a number of this type")
+    length = min(length, 0.5 * torch.finfo(dtype).max)
     m = PoincareBall()
     x = torch.cat((points(100, 6, depth=1.0), directions(100, 6) * 0.9999, torch.zeros(1, 6))).to(dtype)
     x = m.projx(x)

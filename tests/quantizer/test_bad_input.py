@@ -1,5 +1,6 @@
 """The user's mistakes: an error that says what was given and what is expected, before anything changes."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,6 +62,9 @@ def test_codes(method, codes, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"curvature": torch.tensor(1.0)}, "curvature must be a number"),
+        ({"codebook_dim": 2.5}, "codebook_dim must be a whole number, got 2.5"),
+        ({"decay": "0.9"}, "decay must be a number"),
         ({"kind": "ghqr"}, "'ghrq', 'hra-only', 'dhste-only', 'naive', 'euclidean', got 'ghqr'"),
         ({"curvature": -1.0}, "curvature must be 0 or above, got -1.0"),
         ({"curvature": float("nan")}, "got nan"),
@@ -85,7 +89,10 @@ def test_sizes(sizes):
         ResidualQuantizer(*sizes)
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"depth": 4}, "1 to num_stages=3, got 4"), ({"beam": 0}, "got 0")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"depth": 4}, "1 to num_stages=3, got 4"), ({"beam": 0}, "at least 1, got 0"), ({"depth": 1.5}, "whole number")],
+)
 def test_search(settings, message):
     with pytest.raises(ValueError, match=message):
         quantizer().encode(torch.zeros(2, 8), **settings)
@@ -96,6 +103,31 @@ def test_mask():
         quantizer()(torch.zeros(4, 5, 8), mask=torch.ones(5, 4, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"torch.int64"):
         quantizer()(torch.zeros(4, 5, 8), mask=torch.ones(4, 5, dtype=torch.int64))
+
+
+def test_things_that_are_not_tensors():
+    with pytest.raises(ValueError, match="vectors as a torch tensor, got ndarray"):
+        quantizer()(np.zeros((4, 8)))
+    with pytest.raises(ValueError, match="codes as a torch tensor, got list"):
+        quantizer().decode([[1, 2, 3]])
+    with pytest.raises(ValueError, match="a mask as a torch tensor, got list"):
+        quantizer()(torch.zeros(2, 8), mask=[True, False])
+
+
+def test_a_curvature_that_was_learnt_below_zero():
+    with pytest.raises(ValueError, match=r"0 or above and finite, got -0.5.*softplus"):
+        ball.distance(torch.zeros(2, 3), torch.zeros(2, 3), torch.tensor(-0.5))
+
+
+def test_every_integer_type_is_a_code():
+    codes = torch.tensor([[1, 2, 3]])
+    for dtype in (torch.uint8, torch.int16, torch.uint16, torch.int32):
+        assert torch.equal(quantizer_once().decode(codes.to(dtype)), quantizer_once().decode(codes))
+
+
+def quantizer_once():
+    torch.manual_seed(0)
+    return quantizer()
 
 
 def test_too_few_vectors_to_start_from():

@@ -114,6 +114,25 @@ def test_state_survives_a_round_trip(settings, tmp_path):
     assert torch.equal(again.eval().encode(z), rq.encode(z))
 
 
+def test_state_that_is_assigned_stays_on_the_ball():
+    rq = quantizer()
+    rq.load_state_dict(rq.state_dict(), assign=True)
+    assert isinstance(rq.codebooks, ManifoldParameter)
+    assert isinstance(rq.codebooks.manifold, PoincareBall)
+
+
+def test_can_be_built_without_memory():
+    with torch.device("meta"):
+        assert quantizer().codebooks.device.type == "meta"
+
+
+def test_a_second_derivative_is_refused_rather_than_wrong():
+    z = vectors().requires_grad_()
+    (g,) = torch.autograd.grad(quantizer()(z).z_hat.square().sum(), z, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        g.sum().backward()
+
+
 def test_a_copy_is_a_copy():
     rq = quantizer()
     other = copy.deepcopy(rq)
@@ -155,7 +174,11 @@ def test_half_precision_is_computed_in_float32(dtype):
     assert torch.equal(output.codes, expected.codes)
     assert torch.equal(output.z_hat, expected.z_hat.to(dtype))
     assert torch.equal(rq.encode(z), expected.codes)
+    with torch.no_grad():
+        rq.codebooks[0] = torch.nn.functional.normalize(rq.codebooks[0], dim=-1) * 0.99999
     low = copy.deepcopy(rq).to(dtype)
+    assert low.codebooks.double().norm(dim=-1).max().item() < 1.0
+    assert low.usage.share.dtype == torch.float32
     assert low(z).z_hat.dtype == dtype
     assert low.decode(low.encode(z)).dtype == dtype
 

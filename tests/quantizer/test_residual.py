@@ -85,6 +85,21 @@ def test_a_beam_never_ends_farther_away(kind, depth):
         previous = found.mean()
 
 
+@pytest.mark.parametrize("kind", ["ghrq", "naive"])
+def test_a_beam_is_never_worse_at_the_boundary_either(kind):
+    # Vectors of norm 8 lie at 1 - 2e-7 of the radius, where float32 points cannot tell distances.
+    z = torch.randn(500, 64)
+    rq = ResidualQuantizer(64, 64, 4, kind=kind).eval()
+    with pytest.warns(UserWarning, match="scale_control=True"):
+        rq.initialize(z)
+    wide = copy.deepcopy(rq).double()
+
+    def errors(codes):
+        return ball.distance(ball.expmap0(wide.decode(codes)), ball.expmap0(z.double()))
+
+    assert bool((errors(rq.encode(z, beam=8)) <= errors(rq.encode(z)) + 1e-9).all())
+
+
 def test_a_wide_beam_finds_the_best_of_all_codes():
     rq = ResidualQuantizer(3, 6, 3).eval()
     z = torch.randn(50, 3)
@@ -97,7 +112,7 @@ def test_a_wide_beam_finds_the_best_of_all_codes():
 def test_encode_works_in_chunks(monkeypatch):
     rq, z = quantizer().eval(), vectors(1000)
     codes, decoded = rq.encode(z), rq.decode(rq.encode(z))
-    monkeypatch.setattr("ghrq.quantizer.residual.CHUNK_ROWS", 37)
+    monkeypatch.setattr("ghrq.quantizer.chunks.CHUNK_ROWS", 37)
     assert torch.equal(rq.encode(z), codes)
     assert torch.equal(rq.decode(codes), decoded)
 
@@ -183,6 +198,26 @@ def test_the_optimiser_forgets_the_moments_of_revived_codes():
     assert not moments["exp_avg"][revived].any()
     assert moments["exp_avg"][used & ~revived].any()
     assert torch.equal(rq.codebooks[revived], place[revived])
+    assert not rq.revived.any()
+
+
+def test_codes_revived_in_any_part_of_an_accumulated_step_are_remembered():
+    rq = quantizer(decay=0.5, revive_below=0.9)
+    seen = torch.zeros_like(rq.revived)
+    for _ in range(4):
+        before = rq.codebooks.detach().clone()
+        rq(vectors(50))
+        seen |= (rq.codebooks != before).any(-1)
+    assert seen.any()
+    assert torch.equal(rq.revived, seen)
+
+
+def test_frozen_codebooks_stay():
+    rq = quantizer(decay=0.5, revive_below=0.9).requires_grad_(False)
+    before = rq.codebooks.clone()
+    for _ in range(5):
+        rq(vectors(50))
+    assert torch.equal(rq.codebooks, before)
 
 
 @pytest.mark.parametrize("curvature", [0.0, 1.0, 3.0])
@@ -239,6 +274,9 @@ def test_padding_teaches_nothing(settings):
     (one.loss + one.z_hat.square().sum()).backward()
     (two.loss + two.z_hat.square().sum()).backward()
     assert torch.equal(one.codes[mask], two.codes)
+    losses = copy.deepcopy(rq).eval().stage_losses(padded.detach(), mask), rq.eval().stage_losses(alone.detach())
+    torch.testing.assert_close(*losses)
+    rq.train()
     torch.testing.assert_close(one.loss, two.loss)
     torch.testing.assert_close(one.z_hat[mask], two.z_hat)
     assert not one.z_hat[~mask].any()
@@ -276,9 +314,17 @@ def test_kmeans_ends_where_midpoints_stay(c):
 
 def test_initial_codes_are_well_inside_the_ball():
     for curvature in (0.25, 1.0, 9.0):
-        radius = curvature**0.5 * ResidualQuantizer(16, 512, 4, curvature=curvature).codebooks.norm(dim=-1)
+        codebooks = ResidualQuantizer(16, 512, 4, curvature=curvature).codebooks.detach()
+        radius = curvature**0.5 * codebooks.norm(dim=-1)
         assert float(radius.max()) <= 0.5 + 1e-6
         assert float(radius.min()) > 0.0
+
+
+def test_initialize_starts_the_scale_afresh():
+    rq = quantizer(scale_control=True)
+    rq.initialize(vectors(100))
+    rq.initialize(vectors(100, scale=30.0))
+    assert rq.diagnose(vectors(1000, scale=30.0)).radius["median"] == pytest.approx(0.5, abs=0.05)
 
 
 # --- diagnosis -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Values are looked at in eager mode on the CPU; a compiled or GPU step does not s
 """
 
 import math
+from numbers import Integral, Real
 from typing import TypeVar
 
 import torch
@@ -19,24 +20,37 @@ def one_of(name: str, value: Choice, choices: tuple[Choice, ...]) -> Choice:
     return value
 
 
-def at_least(name: str, value: float, least: int) -> None:
-    """``value`` must be a finite number of at least ``least``."""
+def at_least(name: str, value: float, least: int, whole: bool = False) -> None:
+    """``value`` must be a finite number of at least ``least``, perhaps a whole one."""
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        raise ValueError(f"{name} must be a {'whole ' if whole else ''}number, got {value!r}")
     if not least <= value < math.inf:
         raise ValueError(f"{name} must be {'0 or above' if least == 0 else f'at least {least}'}, got {value}")
 
 
 def from_to(name: str, value: float, low: float, high: float) -> None:
     """``value`` must be a number from ``low`` to below ``high``."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
     if not low <= value < high:
         raise ValueError(f"{name} must be from {low} to below {high}, got {value}")
 
 
+def is_tensor(name: str, value: object) -> None:
+    """``value`` must be a tensor."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"expected {name} as a torch tensor, got {type(value).__name__}: torch.as_tensor makes one")
+
+
 def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
     """``z`` must be ``(..., dim)``, floating point and finite where ``mask (...)`` is true."""
+    is_tensor("vectors", z)
     if z.dim() == 0 or z.shape[-1] != dim:
         raise ValueError(f"expected vectors of shape (..., {dim}), got shape {tuple(z.shape)}")
     if not z.dtype.is_floating_point:
         raise ValueError(f"expected floating point vectors, got {z.dtype}")
+    if mask is not None:
+        is_tensor("a mask", mask)
     if mask is not None and (mask.shape != z.shape[:-1] or mask.dtype != torch.bool):
         raise ValueError(
             f"expected a boolean mask of shape {tuple(z.shape[:-1])}, got {mask.dtype} of shape {tuple(mask.shape)}"
@@ -56,6 +70,7 @@ def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
 
 def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
     """``codes`` must be integers ``(..., depth)``, ``1 ≤ depth ≤ num_stages``, from 0 to below ``codebook_size``."""
+    is_tensor("codes", codes)
     if codes.dim() == 0 or not 1 <= codes.shape[-1] <= num_stages:
         raise ValueError(
             f"expected codes of shape (..., depth), depth 1 to {num_stages}, got shape {tuple(codes.shape)}"
@@ -63,7 +78,7 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
     if codes.dtype.is_floating_point or codes.dtype.is_complex or codes.dtype == torch.bool:
         raise ValueError(f"expected integer codes, got {codes.dtype}")
     if _looks(codes) and codes.numel():
-        low, high = (int(value) for value in codes.aminmax())
+        low, high = (int(value) for value in codes.long().aminmax())
         if low < 0 or high >= codebook_size:
             wrong = low if low < 0 else high
             raise ValueError(

@@ -104,3 +104,13 @@ def revive(codebooks: Tensor, dead: Tensor, residuals: list[Tensor], weights: Te
             torch.where(dead[i].unsqueeze(-1), r.index_select(0, rows).to(codebooks.dtype), codebooks[i])
         )
     distributed.from_first_(codebooks)
+
+
+@torch.no_grad()
+def forget_moments(optimizer: torch.optim.Optimizer, codebooks: Tensor, revived: Tensor) -> None:
+    """Clear what an optimiser and the gradient know of ``revived (N, K)`` codes, and then ``revived`` itself."""
+    alive = ~revived.unsqueeze(-1)
+    for value in (codebooks.grad, *optimizer.state.get(codebooks, {}).values()):
+        if isinstance(value, Tensor) and value.dim() == 3:
+            value.mul_(alive)
+    revived.zero_()

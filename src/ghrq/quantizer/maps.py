@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ghrq import ball, numerics
 
@@ -58,6 +59,7 @@ class _ToBall(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None]:
         v, gap = ctx.saved_tensors
         norm, _, factor, share = _ToBall.parts(v, ctx.c)
@@ -84,6 +86,7 @@ class _FromBall(torch.autograd.Function):
         ctx.save_for_backward(point, gap)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         point, gap = ctx.saved_tensors
         norm, factor = _FromBall.parts(point, gap, ctx.c)

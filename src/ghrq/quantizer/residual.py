@@ -1,5 +1,6 @@
 """The residual quantizer: a vector in, a short tuple of codes and the vector they stand for out."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -14,8 +15,10 @@ from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_search
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.checks import at_least, check_codes, check_vectors, from_to, one_of
-from ghrq.quantizer.codebook import MovingMidpoints, Usage, initial_codebooks, revive
-from ghrq.quantizer.diagnosis import Diagnosis, diagnose
+from ghrq.quantizer.chunks import by_chunks
+from ghrq.quantizer.codebook import MovingMidpoints, Usage, forget_moments, initial_codebooks, revive
+from ghrq.quantizer.convention import check_convention, convention
+from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, Diagnosis, diagnose
 from ghrq.quantizer.kmeans import kmeans
 from ghrq.quantizer.maps import from_ball, to_ball
 from ghrq.quantizer.scale import EncoderScale
@@ -30,9 +33,6 @@ KINDS: dict[str, tuple[Aggregation, Gradient, Commitment]] = {
     "naive": ("chained", "identity", "every"),
     "euclidean": ("nested", "identity", "first"),
 }
-
-# Rows that encode and decode work on at a time: enough to keep the processor busy, few enough to stay in its cache.
-CHUNK_ROWS = 4096
 
 
 class Quantized(NamedTuple):
@@ -61,7 +61,8 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         kind: ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or ``"euclidean"``: a name for a
             choice of ``aggregation``, ``gradient`` and ``commitment``, each of which can also be given by itself.
         curvature: c of the ball ``{x : c‖x‖² < 1}``. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat
-            space, exactly: losses ``‖x - y‖²``, no maps, no difference between the kinds.
+            space, exactly: losses ``‖x - y‖²``, no maps; ``aggregation``, ``gradient``, ``commitment`` and
+            ``discount`` make no difference there.
         commitment_weight: β in ``Σ mean d(sg r, q)² + β Σ mean d(r, sg q)²``. Distances are geodesic and squared, the
             sum runs over stages, the mean over vectors. Near the origin of the ball a geodesic is twice as long as
             in flat space, so these losses are 4 times the Euclidean ones there.
@@ -69,20 +70,23 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.straight_through`.
         commitment: which stages pull the encoder: ``"first"`` or ``"every"``.
         discount: ``False`` gives the transported gradient back its factor ``λ_z²`` (for study: it diverges).
-        codebook_dim: size of the codes, if smaller than ``dim``: linear maps lead in and out.
+        codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
         codebook_update: ``"gradient"`` (the codebook loss) or ``"ema"`` (moving midpoints; the codebooks then have no
             gradient and no loss term).
         decay: of the moving averages of usage and midpoints.
         revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
             residuals of the batch; 0 switches it off. Give optimisers that keep moments to :meth:`attach`.
         depth_dropout: in training, each entry of the first dimension uses a random number of stages from 1 to
-            ``num_stages``.
+            ``num_stages``: ``z_hat`` is then the decode of that many of its codes.
         scale_control: keep the encoder's median radius at 0.5, see :class:`ghrq.quantizer.scale.EncoderScale`.
+
+    Training mode changes usage, scale, moving midpoints and dead codes in the forward pass, so a step must not run it
+    twice: leave it out of gradient checkpointing. Compiled and GPU steps do not stop to look for NaN in their input.
 
     Attributes:
         codebooks: ``(num_stages, codebook_size, codebook_dim)``, a geoopt parameter on the ball; Riemannian
-            optimisers (``geoopt.optim.RiemannianAdam``) keep it there.
-        revived: ``(num_stages, codebook_size)`` which codes the last training step brought back.
+            optimisers (:mod:`ghrq.optim`, ``geoopt.optim``) keep it there, others do not.
+        revived: ``(num_stages, codebook_size)`` which codes came back since an attached optimiser last stepped.
 
     """
 
@@ -114,7 +118,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         codebook_dim = dim if codebook_dim is None else codebook_dim
         sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "codebook_dim": codebook_dim}
         for name, number in sizes.items():
-            at_least(name, number, 1)
+            at_least(name, number, 1, whole=True)
         at_least("curvature", curvature, 0)
         at_least("commitment_weight", commitment_weight, 0)
         from_to("decay", decay, 0.0, 1.0)
@@ -143,9 +147,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if codebook_update == "ema" else None
         self.scale = EncoderScale(self.curvature) if scale_control else None
         self.register_buffer("revived", torch.zeros(num_stages, codebook_size, dtype=torch.bool), persistent=False)
-        # How the numbers are to be read, saved with them; whole numbers, so that no change of type touches them.
-        nested = int(self.aggregation == "nested" or self.curvature == 0.0)
-        self.register_buffer("convention", torch.tensor([round(self.curvature * 1e9), nested]))
+        self.register_buffer("convention", convention(self.curvature, self.aggregation))
 
     # --- training ------------------------------------------------------------------------------------------
 
@@ -193,17 +195,21 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
     def stage_losses(self, z: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Codebook and commitment loss of each stage, ``(num_stages,)`` each, unweighted; changes no state."""
         check_vectors(z, self.dim, mask)
-        v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
-        routed = self._route(*self._to_ball(v), self._rows(z, mask, dropout=False))
+        if mask is not None:
+            z = torch.where(mask.unsqueeze(-1), z, 0.0)
+        v = self.project_in(z).reshape(-1, self.codebook_dim)
+        with torch.autocast(v.device.type, enabled=False):
+            routed = self._route(*self._to_ball(self._computable(v)), self._rows(z, mask, dropout=False))
         return routed.codebook_loss, routed.commitment_loss
 
     @torch.no_grad()
-    def initialize(self, z: Tensor, mask: Tensor | None = None, iterations: int = 10) -> None:
+    def initialize(self, z: Tensor, mask: Tensor | None = None, *, iterations: int = 10) -> None:
         """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least ``codebook_size`` vectors.
 
         Sets the encoder scale too. When several processes train together, the first one's vectors decide.
         """
         check_vectors(z, self.dim, mask)
+        at_least("iterations", iterations, 1, whole=True)
         z = z[mask] if mask is not None else z
         v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
         if v.shape[0] < self.codebook_size:
@@ -211,8 +217,14 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
                 f"initialize needs at least codebook_size={self.codebook_size} vectors, got {v.shape[0]}: pass more"
             )
         if self.scale is not None:
-            self.scale.update(v, None)
+            self.scale.restart(v)
         r, gap = self._to_ball(v)
+        if self.curvature > 0.0 and float(gap.median()) < 1.0 - BOUNDARY_RADIUS**2:
+            warnings.warn(
+                f"most of these vectors lie beyond radius {BOUNDARY_RADIUS} of the ball, where few codes serve all: "
+                "scale them down, or use scale_control=True",
+                stacklevel=3,  # past the decorator
+            )
         for i in range(self.num_stages):
             self.codebooks[i] = kmeans(r, self.codebook_size, self.curvature, iterations)
             table = code_table(self.codebooks[i : i + 1].to(r.dtype), self.curvature)
@@ -228,11 +240,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         """Let ``optimizer`` forget the moments of codes that were just revived: they belong to where the code was."""
 
         def forget(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            state = optimizer.state.get(self.codebooks, {})
-            alive = ~self.revived.unsqueeze(-1)
-            for value in (self.codebooks.grad, *state.values()):
-                if isinstance(value, Tensor) and value.dim() == 3:
-                    value.mul_(alive)
+            forget_moments(optimizer, self.codebooks, self.revived)
 
         return optimizer.register_step_pre_hook(forget)
 
@@ -243,15 +251,16 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         """The codes of ``z (..., dim)``: ``(..., depth)`` int64, by default at full depth. Constant extra memory.
 
         ``beam > 1`` keeps that many candidates from stage to stage. It never ends farther from z than ``beam=1``,
-        and takes about ``beam`` times as long.
+        and takes more than ``beam`` times as long.
         """
         depth = self.num_stages if depth is None else depth
+        at_least("depth", depth, 1, whole=True)
         if not 1 <= depth <= self.num_stages:
             raise ValueError(f"depth must be from 1 to num_stages={self.num_stages}, got {depth}")
-        at_least("beam", beam, 1)
+        at_least("beam", beam, 1, whole=True)
         check_vectors(z, self.dim, None)
         table = self._table(z.dtype)
-        codes = _by_chunks(lambda rows: self._encode(rows, table, depth, beam), z.reshape(-1, self.dim), beam)
+        codes = by_chunks(lambda rows: self._encode(rows, table, depth, beam), z.reshape(-1, self.dim), beam)
         return codes.reshape(*z.shape[:-1], depth)
 
     @torch.no_grad()
@@ -288,8 +297,11 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         wide = torch.float64 in (dtype, self.codebooks.dtype)
         return code_table(self.codebooks.to(torch.float64 if wide else torch.float32), self.curvature)
 
+    def _scaled(self, v: Tensor) -> Tensor:
+        return v if self.scale is None else v * self.scale().to(v.dtype)
+
     def _to_ball(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        return to_ball(v if self.scale is None else v * self.scale().to(v.dtype), self.curvature)
+        return to_ball(self._scaled(v), self.curvature)
 
     def _from_ball(self, point: Tensor, gap: Tensor) -> Tensor:
         v = from_ball(point, gap, self.curvature)
@@ -339,8 +351,10 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
         self.usage.update(routed.codes, weights)
         if self.midpoints is not None:
             self.midpoints.update(self.codebooks, routed.codes, routed.residuals, weights)
+        if self.midpoints is None and not self.codebooks.requires_grad:
+            return  # frozen
         dead = self.usage.share < self.revive_below
-        self.revived.copy_(dead)
+        self.revived.logical_or_(dead)
         if torch.compiler.is_compiling() or bool(dead.any()):
             revive(self.codebooks, dead, routed.residuals, weights)
             self.usage.reset(dead)
@@ -353,9 +367,10 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
 
     def _encode(self, z: Tensor, table: CodeTable, depth: int, beam: int) -> Tensor:
         with torch.autocast(z.device.type, enabled=False):
-            point, gap = self._to_ball(self._computable(self.project_in(z)))
+            v = self._scaled(self._computable(self.project_in(z)))
             if beam > 1:
-                return beam_search(point, gap, table, self.curvature, self.aggregation, depth, beam)
+                return beam_search(v, table, self.curvature, self.aggregation, depth, beam)
+            point, gap = to_ball(v, self.curvature)
             steps = cascade.walk(point, gap, table, self.curvature, self.aggregation, depth)
             return torch.stack([step.chosen for step in steps], dim=-1)
 
@@ -377,32 +392,28 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
             return self.project_out(v.to(self.codebooks.dtype))
 
         shape = (*codes.shape, self.dim) if prefixes else (*codes.shape[:-1], self.dim)
-        return _by_chunks(vectors, codes.reshape(-1, depth)).reshape(shape)
+        return by_chunks(vectors, codes.reshape(-1, depth)).reshape(shape)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(f"{prefix}convention")
-        if saved is not None and not torch.equal(saved.to(self.convention), self.convention):
-            rules = ("chained", "nested")
-            (c, nested), (own_c, own_nested) = saved.tolist(), self.convention.tolist()
-            raise ValueError(
-                f"these codebooks were trained with curvature {c / 1e9:g} and {rules[nested]} aggregation, "
-                f"this quantizer has curvature {own_c / 1e9:g} and {rules[own_nested]} aggregation: "
-                "build it with the settings they had"
-            )
+        if f"{prefix}convention" in state_dict:
+            check_convention(state_dict[f"{prefix}convention"], self.convention)
+        manifold = self.codebooks.manifold
         super()._load_from_state_dict(state_dict, prefix, *args)
+        if not isinstance(self.codebooks, ManifoldParameter):  # load_state_dict(assign=True)
+            self.codebooks = ManifoldParameter(self.codebooks.data, manifold, self.codebooks.requires_grad)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ResidualQuantizer":
+        """A change of type rounds codes, perhaps out of the ball, and is not for counts and moving sums."""
+        modules = [module for module in (self.usage, self.midpoints, self.scale) if module is not None]
+        kept = [(module, name, buffer) for module in modules for name, buffer in module.named_buffers()]
+        super()._apply(fn, recurse)
+        for module, name, buffer in kept:
+            setattr(module, name, buffer.to(getattr(module, name).device))
+        if self.curvature > 0.0 and self.codebooks.dtype not in (torch.float32, torch.float64):
+            self.codebooks.data = ball.project(self.codebooks.data, self.curvature)
+        return self
 
-def _by_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, share: int = 1) -> Tensor:
-    """``function`` of ``rows (n, ...)``, piece by piece, into one result; a graph to export has no pieces.
-
-    ``share``: how many times the usual memory a row takes.
-    """
-    size = max(1, CHUNK_ROWS // share)
-    if torch.compiler.is_exporting() or rows.shape[0] <= size:
-        return function(rows)
-    first = function(rows[:size])
-    result = first.new_empty(rows.shape[0], *first.shape[1:])
-    result[:size] = first
-    for start in range(size, rows.shape[0], size):
-        result[start : start + size] = function(rows[start : start + size])
-    return result
+    def extra_repr(self) -> str:
+        """What ``print(rq)`` says."""
+        sizes = f"{self.dim}, codebook_size={self.codebook_size}, num_stages={self.num_stages}"
+        return f"{sizes}, kind={self.kind!r}, curvature={self.curvature:g}"

@@ -44,6 +44,13 @@ class EncoderScale(nn.Module):
         self.total.mul_(keep).add_((1.0 - DECAY) * batch[0] / batch[1].clamp(min=1.0))
         self.weight.mul_(keep).add_((1.0 - DECAY) * seen)
 
+    @torch.no_grad()
+    def restart(self, v: Tensor) -> None:
+        """Forget all batches but this one."""
+        self.total.zero_()
+        self.weight.zero_()
+        self.update(v, None)
+
     def forward(self) -> Tensor:
         """The multiplier, shape ``()``."""
         return torch.where(self.weight > 0.0, self.total / self.weight.clamp(min=1e-12), 1.0)

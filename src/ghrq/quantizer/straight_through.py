@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ghrq import ball, numerics
 from ghrq.nearest import code_table, nearest
@@ -182,6 +183,7 @@ class _Hop(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         z, gap, z_hat, hat_gap = ctx.saved_tensors
         grad = ball.discounted_transport_with_gaps(grad, z_hat, hat_gap, z, gap, ctx.c)
@@ -200,6 +202,7 @@ class _CodebookLoss(torch.autograd.Function):
         ctx.save_for_backward(inputs[2])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (pushes,) = ctx.saved_tensors
         return pushes * grad.view(-1, 1, 1), None, None
@@ -215,6 +218,7 @@ class _CommitmentLoss(torch.autograd.Function):
         ctx.save_for_backward(inputs[2])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (pull,) = ctx.saved_tensors
         return pull * grad[0], None, None

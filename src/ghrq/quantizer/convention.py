@@ -1,0 +1,29 @@
+"""How codebooks are to be read, saved with them: under another rule or curvature the same numbers mean nothing."""
+
+import torch
+from torch import Tensor
+
+from ghrq.quantizer.cascade import Aggregation
+
+RULES = ("chained", "nested")
+
+
+def convention(curvature: float, aggregation: Aggregation) -> Tensor:
+    """Curvature and rule as two whole numbers, which no change of type touches: ``(2,)`` int64."""
+    rule = "nested" if curvature == 0.0 else aggregation  # in flat space they are one
+    bits = torch.tensor(curvature, dtype=torch.float64).view(torch.int64)
+    return torch.stack((bits, torch.tensor(RULES.index(rule))))
+
+
+def check_convention(saved: Tensor, own: Tensor) -> None:
+    """Refuse codebooks that were trained under another convention."""
+    if not torch.equal(saved.to(own), own):
+        raise ValueError(
+            f"these codebooks were trained with {_told(saved)}, this quantizer has {_told(own)}: "
+            "build it with the settings they had"
+        )
+
+
+def _told(convention: Tensor) -> str:
+    bits, rule = convention.cpu()
+    return f"curvature {bits.view(torch.float64).item():g} and {RULES[int(rule)]} aggregation"
