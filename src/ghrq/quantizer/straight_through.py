@@ -130,8 +130,8 @@ def transport_route(
             parts = [torch.where(u, part, 0.0) for u, part in zip(used, parts, strict=True)]
             gaps = [torch.where(u, part, 1.0) for u, part in zip(used, gaps, strict=True)]
         total = aggregate(parts, c, aggregation, gaps)
-    codebook_loss = loss if pushes is None else _CodebookLoss.apply(codebooks, loss, pushes)
-    commitment_loss = _CommitmentLoss.apply(z, loss, pull)
+    codebook_loss = loss if pushes is None else _KnownGradient.apply(codebooks, loss, pushes)
+    commitment_loss = _KnownGradient.apply(z, loss, pull.unsqueeze(0))
     point = hop(z, gap, *total, c, discount)
     residuals = [s.residual for s in steps]
     return Routed(point, total.gap, codes.mT.contiguous(), codebook_loss, commitment_loss, residuals)
@@ -169,7 +169,7 @@ def _pull(step: Step, c: float, weighted: Tensor) -> Tensor:
     return ((step.residual - step.code) * (factor * step.gap)).addcmul(step.residual, factor * chord)
 
 
-# The three functions below differ from what autograd would derive, or know it already; none has a second derivative.
+# The two functions below differ from what autograd would derive, or know it already; none has a second derivative.
 
 
 class _Hop(torch.autograd.Function):
@@ -192,33 +192,21 @@ class _Hop(torch.autograd.Function):
         return grad, None, None, None, None, None
 
 
-class _CodebookLoss(torch.autograd.Function):
+class _KnownGradient(torch.autograd.Function):
+    """Losses ``(N,)`` whose gradients by ``given`` are known: ``known (M, ...)``, one for each of the first M."""
+
     @staticmethod
-    def forward(codebooks: Tensor, loss: Tensor, pushes: Tensor) -> Tensor:
+    def forward(given: Tensor, loss: Tensor, known: Tensor) -> Tensor:
         return loss.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
+        given, _, known = inputs
+        ctx.shape = given.shape
+        ctx.save_for_backward(known)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (pushes,) = ctx.saved_tensors
-        return pushes * grad.view(-1, 1, 1), None, None
-
-
-class _CommitmentLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(z: Tensor, loss: Tensor, pull: Tensor) -> Tensor:
-        return loss.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (pull,) = ctx.saved_tensors
-        return pull * grad[0], None, None
+        (known,) = ctx.saved_tensors
+        return (known * grad[: known.shape[0]].view(-1, 1, 1)).view(ctx.shape), None, None
