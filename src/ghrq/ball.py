@@ -199,14 +199,13 @@ def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
     dtype = numerics.result_type(x, v)
     x, v, c = numerics.computable(x), numerics.computable(v), numerics.checked(c)
     bound, wide = max_radius(torch.promote_types(x.dtype, v.dtype)), numerics.wide_dtype(x)
-    headroom, alpha = x.dtype != wide, gap(x, c)
     x, v = x.to(wide), v.to(wide)
+    alpha = gap(x, c)
     # No geodesic inside the ball is longer than the way from bound to bound, in half lengths 2 artanh(bound).
     half = numerics.shrink(v / alpha, c, 2.0 * math.atanh(bound) + 1.0)
     square = c * numerics.square_norm(half)
     s = x + half * numerics.tanhc(square)
-    if not headroom:
-        s = s + (numerics.compensated_sum(s, x, v, alpha, square, c) - s).detach()
+    s = s + (numerics.compensated_sum(s, x, v, alpha, square, c) - s).detach()
     beta, cs = numerics.sech2(square), c * numerics.square_norm(s)
     denominator = alpha * beta + cs
     return numerics.shrink(numerics.combine(alpha / denominator, s, cs / denominator, x), c, max_radius(dtype)).to(
@@ -268,9 +267,10 @@ def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Te
     """
     dtype = numerics.result_type(x)
     x, c = numerics.computable(x), numerics.checked(c)
+    x = x.to(numerics.wide_dtype(x))  # before its gap: opposite points cancel, and every digit of λ shows
     factor = 2.0 / gap(x, c.unsqueeze(-2) if isinstance(c, Tensor) and c.ndim else c)
     w = torch.ones_like(factor) if weights is None else weights.to(factor.dtype).unsqueeze(-1)
-    x, mass = x.to(factor.dtype), w * factor
+    mass = w * factor
     total = mass.sum(-2, keepdim=True)
     mean = (mass * x).sum(-2, keepdim=True) / torch.where(total == 0.0, 1.0, total)
     spread = (mass * numerics.square_norm(x - mean)).sum(-2)

@@ -35,7 +35,7 @@ def main() -> None:
     for kind in KINDS:
         torch.manual_seed(1)
         start = time.perf_counter()
-        rq = ResidualQuantizer(DIM, SIZE, STAGES, kind=kind)  # type: ignore[arg-type]
+        rq = ResidualQuantizer(DIM, SIZE, STAGES, kind=kind)
         rq.initialize(z)
         optimizer = RiemannianAdam(rq.parameters(), lr=1e-3)
         rq.attach(optimizer)

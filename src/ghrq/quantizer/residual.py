@@ -26,7 +26,7 @@ from ghrq.quantizer.straight_through import Commitment, Gradient, Routed, Rows, 
 
 Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
 
-KINDS: dict[str, tuple[Aggregation, Gradient, Commitment]] = {
+KINDS: dict[Kind, tuple[Aggregation, Gradient, Commitment]] = {
     "ghrq": ("nested", "transport", "first"),
     "hra-only": ("nested", "identity", "every"),
     "dhste-only": ("chained", "transport", "first"),
