@@ -194,7 +194,8 @@ def logmap0_with_gap(y: Tensor, beta: Tensor, c: Curvature) -> Tensor:
 def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
     """Follow the geodesic that leaves ``x`` with velocity ``v``: ``x ⊕ (tanh(√c λ_x‖v‖/2) v / (√c‖v‖))``.
 
-    This sum meets opposite points of the boundary, so its vectors are float64 as well. ``(..., d)``.
+    This sum meets opposite points, so its vectors are float64 as well. Where they are float64 to begin with, a
+    geodesic that ends next to the origin is right to 1e-15 of ``‖x‖``, not of itself. ``(..., d)``.
     """
     dtype = numerics.result_type(x, v)
     x, v, c = numerics.computable(x), numerics.computable(v), numerics.checked(c)
@@ -268,17 +269,20 @@ def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Te
     dtype = numerics.result_type(x)
     x, c = numerics.computable(x), numerics.checked(c)
     x = x.to(numerics.wide_dtype(x))  # before its gap: opposite points cancel, and every digit of λ shows
-    factor = 2.0 / gap(x, c.unsqueeze(-2) if isinstance(c, Tensor) and c.ndim else c)
+    curvature = c.unsqueeze(-2) if isinstance(c, Tensor) and c.ndim else c
+    factor = 2.0 / gap(x, curvature)
     w = torch.ones_like(factor) if weights is None else weights.to(factor.dtype).unsqueeze(-1)
     mass = w * factor
     total = mass.sum(-2, keepdim=True)
-    mean = (mass * x).sum(-2, keepdim=True) / torch.where(total == 0.0, 1.0, total)
+    s = (mass * x).sum(-2, keepdim=True)
+    s = s + (numerics.compensated_mass(x, w, curvature) - s).detach()
+    mean = s / torch.where(total == 0.0, 1.0, total)
     spread = (mass * numerics.square_norm(x - mean)).sum(-2)
     # t² - c‖s‖² without the cancellation: (Σw)² + c Σwλ Σwλ‖x - mean‖².
-    total, mean = total.squeeze(-2), mean.squeeze(-2)
+    total, s = total.squeeze(-2), s.squeeze(-2)
     root = w.sum(-2).square() + c * total * spread
     denominator = (w * (factor - 1.0)).sum(-2) + torch.where(root > 0.0, root, 1.0).sqrt() * (root > 0.0)
-    return (total * mean / torch.where(denominator == 0.0, 1.0, denominator)).to(dtype)
+    return (s / torch.where(denominator == 0.0, 1.0, denominator)).to(dtype)
 
 
 def midpoint_from_sums(s: Tensor, t: Tensor, c: Curvature = 1.0) -> Tensor:

@@ -106,24 +106,55 @@ def _series(coefficients: tuple[float, ...], u: Tensor) -> Tensor:
 
 
 def compensated_gap(x: Tensor, c: Curvature) -> Tensor:
-    """``1 - c‖x‖²`` to about twice the digits of x's own type, for types with nothing wider to accumulate in.
+    """``1 - c‖x‖²`` to about twice the digits of x's own type, for types with nothing wider to accumulate in."""
+    return _gap_in_two(x, c)[0]
 
-    Squares are split into value and rounding error, and both are added up in a tree (Dekker; Ogita, Rump, Oishi).
-    """
-    value, error = two_product(x, x)
-    while value.shape[-1] > 1:
-        half = value.shape[-1] // 2
-        odd = value[..., 2 * half :], error[..., 2 * half :]
-        total, rounding = two_sum(value[..., :half], value[..., half : 2 * half])
-        value = torch.cat((total, odd[0]), dim=-1)
-        error = torch.cat((error[..., :half] + error[..., half : 2 * half] + rounding, odd[1]), dim=-1)
+
+def _gap_in_two(x: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
+    """``1 - c‖x‖²`` as the sum of two numbers: squares are split into value and rounding error, and both are added up."""
+    value, error = _sum_in_two(*two_product(x, x), dim=-1)
     # c in two parts as well: what it loses by rounding to x's type counts against the gap.
     c = torch.as_tensor(c, dtype=torch.float64 if isinstance(c, float) else c.dtype)
     high = c.to(x.dtype)
     low = (c - high.to(c.dtype)).to(x)
     high = high.to(x)
     square, rounding = two_product(value, high)
-    return (1.0 - square) - (rounding + high * error + low * value)
+    total, left = two_sum(torch.ones_like(square), -square)
+    # Near the boundary the rest is no smaller than the first difference: once more, so that it is.
+    return two_sum(total, left - (rounding + high * error + low * value))
+
+
+def _sum_in_two(value: Tensor, error: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The sum over ``dim``, which stays as 1, of numbers given as value and error: in a tree, each rounding kept.
+
+    (Dekker; Ogita, Rump, Oishi.)
+    """
+    while (size := value.shape[dim]) > 1:
+        half = size // 2
+        (a, b, odd), (a_error, b_error, odd_error) = (
+            t.split([half, half, size - 2 * half], dim=dim) for t in (value, error)
+        )
+        total, rounding = two_sum(a, b)
+        value = torch.cat((total, odd), dim=dim)
+        error = torch.cat((a_error + b_error + rounding, odd_error), dim=dim)
+    return value, error
+
+
+@torch.no_grad()
+def compensated_mass(x: Tensor, w: Tensor, c: Curvature) -> Tensor:
+    """``Σ w λ_x x`` over the points ``x (..., n, d)`` with weights ``w (..., n, 1)``: ``(..., 1, d)``.
+
+    Opposite points cancel, so that every rounding of λ and of the products is carried along.
+    """
+    high, low = _gap_in_two(x, c)
+    least = torch.finfo(x.dtype).eps  # as for ball.gap, points beyond the boundary count as being there
+    high, low = high.clamp(min=least), torch.where(high < least, 0.0, low)
+    share = 2.0 * w / high
+    value, error = two_product(share, high)
+    share_error = ((2.0 * w - value) - error - share * low) / high
+    value, error = two_product(share, x)
+    total, left = _sum_in_two(value, error + share_error * x, dim=-2)
+    return total + left
 
 
 @torch.no_grad()
