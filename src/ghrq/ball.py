@@ -95,7 +95,10 @@ def mobius_add(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     """Möbius addition ``x ⊕ y = (α s + c‖s‖² x) / (αβ + c‖s‖²)`` with ``s = x + y``. ``(..., d)``."""
     dtype = numerics.result_type(x, y)
     x, y = numerics.computable(x), numerics.computable(y)
-    return mobius_add_with_gaps(x, gap(x, c), y, gap(y, c), c)[0].to(dtype)
+    result, _ = mobius_add_with_gaps(x, gap(x, c), y, gap(y, c), c)
+    with torch.no_grad():
+        to_x = torch.where((y == 0.0).all(-1, keepdim=True), x - result, 0.0)
+    return (result + to_x).to(dtype)  # x ⊕ 0 is x, to the last bit
 
 
 def mobius_add_with_gaps(x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
@@ -108,10 +111,7 @@ def mobius_add_with_gaps(x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: C
     s = x + y
     gaps, cs = alpha * beta, c * numerics.square_norm(s, alpha.dtype)
     denominator = gaps + cs
-    # (α + c‖s‖²) x + α y is the same numerator, and gives x itself for y = 0; where x and y cancel, s has the digits.
-    cancels = cs < 1.0 - beta
-    of_x = torch.where(cancels, cs, alpha + cs) / denominator
-    return numerics.combine(alpha / denominator, torch.where(cancels, s, y), of_x, x), gaps / denominator
+    return numerics.combine(alpha / denominator, s, cs / denominator, x), gaps / denominator
 
 
 def mobius_sub(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:

@@ -29,9 +29,13 @@ _DOUBT = 2.0**17
 # How many candidates of a second look are compared by their differences: near-duplicates come in twos and threes.
 _FEW = 4
 
-# torch finds the minimum of a row about ten times faster than its place. So wide rows are cut into blocks of
-# this many values: minimum of each block, place of the best block, place within it.
-_BLOCK = 64
+# torch finds the minimum of a row about ten times faster than its place. So rows are cut into blocks of this many
+# values (wide rows into the second): minimum of each block, place of the best block, place within it.
+_BLOCK, _WIDE_BLOCK, _WIDE = 32, 64, 512
+
+
+# More than any place over any difference between two values that matters.
+_FAR = 1e30
 
 
 class CodeTable(NamedTuple):
@@ -109,14 +113,18 @@ def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Tensor:
 def _minimum(values: Tensor) -> tuple[Tensor, Tensor]:
     """The smallest value of each row and its place."""
     rows, columns = values.shape
-    if columns < 4 * _BLOCK or columns % _BLOCK or values.device.type != "cpu":
+    size = _WIDE_BLOCK if columns >= _WIDE else _BLOCK
+    if columns < 4 * size or columns % size or values.device.type != "cpu":
         best, place = values.min(dim=1)
         return best, place
-    blocks = values.view(rows, columns // _BLOCK, _BLOCK)
+    blocks = values.view(rows, columns // size, size)
     best, block = blocks.amin(dim=2).min(dim=1)
     starts = torch.arange(0, rows * blocks.shape[1], blocks.shape[1], device=values.device)
-    within = blocks.view(-1, _BLOCK).index_select(0, block + starts).min(dim=1).indices
-    return best, block * _BLOCK + within
+    within = blocks.view(-1, size).index_select(0, block + starts)
+    # Where a value is the best, -place is left; elsewhere something far below. A sum and a maximum run at full speed.
+    place = torch.arange(0, -size, -1, dtype=values.dtype, device=values.device)
+    place = place.add(within.sub_(best.unsqueeze(1)), alpha=-_FAR).amax(dim=1)
+    return best, block * size - place.long()
 
 
 def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, index: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ def compensated_gap(x: Tensor, c: Curvature) -> Tensor:
 
 
 def _gap_in_two(x: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
-    """``1 - c‖x‖²`` as the sum of two numbers: squares are split into value and rounding error, and both are added up."""
+    """``1 - c‖x‖²`` as the sum of two numbers: squares are split into value and rounding error, both are added up."""
     value, error = _sum_in_two(*two_product(x, x), dim=-1)
     # c in two parts as well: what it loses by rounding to x's type counts against the gap.
     c = torch.as_tensor(c, dtype=torch.float64 if isinstance(c, float) else c.dtype)
