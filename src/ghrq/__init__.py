@@ -1,7 +1,26 @@
 """Hyperbolic residual quantization that recomposes exactly."""
 
-from ghrq import ball
-from ghrq.quantizer import ResidualQuantizer
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ghrq import ball
+    from ghrq.quantizer import ResidualQuantizer
 
 __version__ = "0.1.0"
 __all__ = ["ResidualQuantizer", "ball"]
+
+# Imported when they are first asked for: `ghrq --help` need not wait for torch.
+_HOMES = {"ResidualQuantizer": "ghrq.quantizer"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ball":
+        return importlib.import_module("ghrq.ball")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ghrq' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

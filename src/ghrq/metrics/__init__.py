@@ -1,0 +1,1 @@
+"""How good codes, embeddings and rankings are."""

@@ -1,0 +1,1 @@
+"""Networks that the tasks train."""

@@ -1,0 +1,193 @@
+"""Checkpoints: one folder each, whole or not there, in safetensors and JSON.
+
+::
+
+    checkpoints/<stage>/step-00001200/
+        model.safetensors      the model's state, as ``load_state_dict`` takes it
+        training.safetensors   the tensors of everything else: the optimiser's moments, random states
+        state.json             everything else: step, parameter groups, scheduler, random states
+        SHA256SUMS             of the three, as ``sha256sum -c`` reads it
+
+The two newest are kept. A damaged one is noticed and the one before is taken.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ghrq.errors import UserError
+from ghrq.training import files, tree
+
+KEPT = 2
+
+_MODEL, _TRAINING, _STATE, _SUMS = "model.safetensors", "training.safetensors", "state.json", "SHA256SUMS"
+
+
+class DamagedCheckpointError(UserError):
+    """A checkpoint's files are not what was written."""
+
+
+@dataclass
+class Checkpoint:
+    """All that training needs to go on as if it had never stopped."""
+
+    step: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    scheduler: dict[str, Any] | None
+    random: list[dict[str, Any]]
+    """The random states of each process."""
+    loop: dict[str, Any]
+    """What the loop remembers besides."""
+
+    @classmethod
+    def of(
+        cls,
+        step: int,
+        model: nn.Module,
+        optimizer: Optimizer,
+        scheduler: LRScheduler | None,
+        random: list[dict[str, Any]],
+        loop: dict[str, Any],
+    ) -> "Checkpoint":
+        """The present state; tensors are shared, not copied."""
+        schedule = None if scheduler is None else scheduler.state_dict()
+        return cls(step, model.state_dict(), optimizer.state_dict(), schedule, random, loop)
+
+    def restore(self, optimizer: Optimizer, scheduler: LRScheduler | None) -> None:
+        """Put optimiser and scheduler back. The model comes before: it may have to move to its device first."""
+        optimizer.load_state_dict(self.optimizer)
+        # load_state_dict gives state the parameter's type, and Adam's makes a tensor of a counter: back to what it was.
+        numbers = [number for group in self.optimizer["param_groups"] for number in group["params"]]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for number, parameter in zip(numbers, parameters, strict=True):
+            for name, value in self.optimizer["state"].get(number, {}).items():
+                device = getattr(optimizer.state[parameter][name], "device", None)
+                optimizer.state[parameter][name] = value.to(device) if isinstance(value, Tensor) else value
+        if scheduler is not None and self.scheduler is not None:
+            scheduler.load_state_dict(self.scheduler)
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint into the folder of its stage; older ones than the two newest go. Returns its own folder."""
+    path = folder / f"step-{checkpoint.step:08d}"
+    draft = folder / f".{path.name}.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(".step-*"):  # of a kill in the midst of a save or a removal
+            shutil.rmtree(leftover)
+        draft.mkdir()
+        _write(draft, checkpoint)
+        _remove(path)  # there already if it was damaged, and the step has come again
+        os.rename(draft, path)
+        files.sync_folder(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    for old in _newest_first(folder)[KEPT:]:
+        _remove(old)
+    return path
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint's own folder; :class:`DamagedCheckpointError` if its files are not what was written."""
+    try:
+        sums = dict(line.split("  ")[::-1] for line in (path / _SUMS).read_text("utf-8").splitlines())
+        for name in (_MODEL, _TRAINING, _STATE):
+            if sums.get(name) != _sha256(path / name):
+                raise DamagedCheckpointError(
+                    f"the checkpoint {path} is damaged: {name} has another checksum than {_SUMS}"
+                )
+        tensors = safetensors.torch.load_file(path / _TRAINING)
+        state = tree.join(json.loads((path / _STATE).read_text("utf-8")), tensors)
+        return Checkpoint(model=safetensors.torch.load_file(path / _MODEL), **state)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        if isinstance(error, DamagedCheckpointError):
+            raise
+        raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {error}") from error
+
+
+def newest_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint | None:
+    """The newest good checkpoint of a stage, ``None`` if there is none at all; ``note`` hears of damaged ones."""
+    paths = _newest_first(folder)
+    for path in paths:
+        try:
+            return load_checkpoint(path)
+        except DamagedCheckpointError as error:
+            note(f"{error}; trying the one before")
+    if paths:
+        raise DamagedCheckpointError(f"no checkpoint in {folder} is good: remove that folder to train the stage again")
+    return None
+
+
+def newest_step(folder: Path) -> int | None:
+    """The step of the newest checkpoint of a stage, by its name."""
+    paths = _newest_first(folder)
+    return int(paths[0].name.removeprefix("step-")) if paths else None
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+
+
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
+    tensors: dict[str, Tensor] = {}
+    rest = {name: value for name, value in vars(checkpoint).items() if name != "model"}
+    state = tree.split(rest, "", tensors)
+    safetensors.torch.save_file(_separate(checkpoint.model), folder / _MODEL)
+    safetensors.torch.save_file(_separate(tensors), folder / _TRAINING)
+    files.write(folder / _STATE, json.dumps(state))
+    names = (_MODEL, _TRAINING, _STATE)
+    files.write(folder / _SUMS, "".join(f"{_sha256(folder / name, sync=True)}  {name}\n" for name in names))
+
+
+def _separate(tensors: dict[str, Any]) -> dict[str, Tensor]:
+    """As safetensors wants them: on the CPU, contiguous, none sharing its memory with another."""
+    seen: set[int] = set()
+    separate = {}
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"the model's state '{name}' is of type {type(value).__name__}, and not a tensor")
+        tensor = value.detach().cpu().contiguous()
+        place = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
+    return separate
+
+
+def _sha256(path: Path, sync: bool = False) -> str:
+    with path.open("rb") as file:
+        if sync:
+            os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint: first its name, so that a kill on the way leaves none that is half there."""
+    if path.exists():
+        hidden = path.with_name(f".{path.name}.old")
+        os.rename(path, hidden)
+        shutil.rmtree(hidden)
+
+
+def non_finite(model: nn.Module) -> list[str]:
+    """The names of parameters with NaN or infinite values, and of buffers with NaN (a mask may be infinite)."""
+    names = [name for name, value in model.named_parameters() if not _all_finite(value)]
+    return names + [name for name, value in model.named_buffers() if value.is_floating_point() and value.isnan().any()]
+
+
+def _all_finite(value: Tensor) -> bool:
+    return bool(torch.isfinite(value).all())

@@ -1,0 +1,56 @@
+"""Files that are there whole or not at all, whatever happens while they are written."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file under a temporary name, see it safely on the disk, and only then give it its name."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """:func:`write` a value as JSON that any reader takes: NaN and infinite numbers become ``null``."""
+    write(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """The same value in JSON's types; numbers of torch and numpy become Python's, NaN and infinity ``None``."""
+    match value:
+        case dict():
+            return {str(key): plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case None | bool() | int() | str():
+            return value
+        case Path():
+            return value.as_posix()
+    if hasattr(value, "tolist"):  # arrays, tensors and their scalars
+        return plain(value.tolist())
+    raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written as JSON")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new and renamed entries of a folder durable, where the system has a way to ask for it."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

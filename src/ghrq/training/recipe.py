@@ -1,0 +1,207 @@
+"""Recipes: everything that decides a run, in one TOML file that is checked before anything starts.
+
+A file may say ``extends = "other.toml"`` (relative to itself) or ``extends = "wordnet/cpu"`` (a shipped recipe): it
+then needs to say only what differs. ``name`` is not inherited: it is the file's own, or made from the file's name.
+"""
+
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from ghrq.errors import UserError
+from ghrq.recipes import shipped
+from ghrq.training import toml
+
+Precision = Literal["fp32", "bf16"]
+
+
+class Section(BaseModel):
+    """A table of a recipe: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+
+
+def _default_trackers() -> tuple[Literal["tensorboard", "wandb", "mlflow"], ...]:
+    return ("tensorboard",) if find_spec("tensorboard") else ()
+
+
+class Training(Section):
+    """How the loop works; what it trains is the task's."""
+
+    log_every: Annotated[int, Field(ge=1)] = 50
+    """Steps between lines of metrics.jsonl; each is the mean since the one before."""
+    checkpoint_every: Annotated[int, Field(ge=1)] = 1000
+    """Steps between checkpoints, at most."""
+    checkpoint_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """Seconds between checkpoints, at most; ``inf`` leaves it to ``checkpoint_every``."""
+    clip: Annotated[float, Field(gt=0)] = math.inf
+    """Largest norm of the gradient of all parameters together; ``inf`` does not clip. A stage may have its own."""
+    precision: Precision = "fp32"
+    """``bf16`` computes under autocast; parameters stay float32. A stage may have its own."""
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = Field(default_factory=_default_trackers)
+    """Where metrics go besides metrics.jsonl."""
+
+
+class Recipe(Section):
+    """What every recipe has. Each task adds its own sections in a subclass."""
+
+    task: str
+    """A task of ghrq, or your own as ``module:Class``."""
+    name: Annotated[str, Field(pattern=r"^[^/\\]+$")]
+    """Names the folder of a run, if no other is given."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    training: Training = Training()
+
+    def toml(self) -> str:
+        """The recipe, all defaults filled in, as TOML."""
+        return toml.dump(self.model_dump(mode="json", exclude_none=True))
+
+
+def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, follow what it extends, apply ``overrides``, and check all of it.
+
+    Args:
+        source: a TOML file, or the name of a shipped recipe such as ``"wordnet/demo"``.
+        overrides: ``"quantizer.kind=naive"`` and the like; the value is read as TOML, and as a string if it is none.
+
+    """
+    from ghrq.tasks import task_class  # tasks build on recipes; only here it is the other way round
+
+    path = _locate(source, Path())
+    recipe = _Draft()
+    for origin, table in _chain(path, ()):
+        recipe.merge(table, origin)
+    if "name" not in recipe.table:
+        name = next((name for name, place in shipped().items() if place == path), path.stem)
+        recipe.merge({"name": name.replace("/", "-")}, str(path))
+    for override in overrides:
+        recipe.merge(_parse_override(override), f"--set {override}")
+    if not isinstance(recipe.table.get("task"), str):
+        raise UserError(f"{path}: the key 'task' is missing: add for example task = \"wordnet\"")
+    model = task_class(recipe.table["task"], recipe.origin(("task",), str(path))).Recipe
+    try:
+        # JSON's rules are TOML's: a list for a tuple is fine, a string for a number is not.
+        return model.model_validate_json(json.dumps(recipe.table, default=str), strict=True)
+    except ValidationError as error:
+        lines = [recipe.explain(details, model, str(path)) for details in error.errors()]
+        raise UserError("\n".join(lines)) from None
+
+
+class _Draft:
+    """A recipe in the making: the merged table, and which file or option each key came from."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, Any] = {}
+        self._origins: dict[tuple[str | int, ...], str] = {}
+
+    def merge(self, table: dict[str, Any], origin: str) -> None:
+        self._merge(self.table, table, origin, ())
+
+    def _merge(self, into: dict[str, Any], table: dict[str, Any], origin: str, path: tuple[str, ...]) -> None:
+        for key, value in table.items():
+            here = (*path, key)
+            self._origins[here] = origin
+            if isinstance(value, dict):
+                if not isinstance(into.get(key), dict):
+                    into[key] = {}
+                self._merge(into[key], value, origin, here)
+            else:
+                into[key] = value
+
+    def origin(self, place: tuple[str | int, ...], default: str) -> str:
+        """The file or option that last set ``place`` or the table around it."""
+        for end in range(len(place), 0, -1):
+            if place[:end] in self._origins:
+                return self._origins[place[:end]]
+        return default
+
+    def explain(self, details: ErrorDetails, model: type[BaseModel], default: str) -> str:
+        place = details["loc"]
+        origin, key = self.origin(place, default), ".".join(map(str, place))
+        if details["type"] == "extra_forbidden":
+            return f"{origin}: unknown key '{key}'; {_nearest(model, tuple(map(str, place)))}"
+        if details["type"] == "missing":
+            return f"{origin}: the key '{key}' is missing"
+        expected = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        return f"{origin}: {key} = {json.dumps(details['input'], default=str)}: expected {expected}"
+
+
+def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tables to merge, from the last ancestor to ``path`` itself."""
+    if path in seen:
+        circle = " → ".join(map(str, (*seen[seen.index(path) :], path)))
+        raise UserError(f"recipes extend each other in a circle: {circle}")
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise UserError(f"cannot read the recipe {path}: {error.strerror}") from error
+    base = table.pop("extends", None)
+    if base is not None:
+        if not isinstance(base, str):
+            raise UserError(f"{path}: extends = {base!r}: expected the path or name of one recipe, as a string")
+        for origin, inherited in _chain(_locate(base, path.parent, f"{path}: "), (*seen, path)):
+            yield origin, {key: value for key, value in inherited.items() if key != "name"}
+    yield str(path), table
+
+
+def _locate(source: str | Path, folder: Path, context: str = "") -> Path:
+    """The file that ``source`` means: a path, relative to ``folder``, or the name of a shipped recipe."""
+    path = folder / source
+    if path.is_file():
+        return path.resolve()
+    recipes = shipped()
+    if str(source) in recipes:
+        return recipes[str(source)].resolve()
+    if str(source).endswith(".toml"):
+        raise UserError(f"{context}there is no recipe file {path}")
+    near = difflib.get_close_matches(str(source), recipes, n=1, cutoff=0.4)
+    hint = f"did you mean '{near[0]}'?" if near else "name a .toml file or a shipped recipe"
+    raise UserError(f"{context}there is no recipe '{source}'; {hint} 'ghrq recipes' lists what is shipped")
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise UserError(f"--set {override}: expected key=value, for example --set quantizer.kind=naive")
+    try:
+        table = tomllib.loads(f"value = {text}")
+        value: Any = table["value"] if len(table) == 1 else text
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for part in reversed(parts[1:]):
+        value = {part: value}
+    return {parts[0]: value}
+
+
+def _nearest(model: type[BaseModel], place: tuple[str, ...]) -> str:
+    """Which key was meant: the closest in the same table, or one of the same name in another table."""
+    keys = list(_keys(model, ()))
+    siblings = [key for key in keys if key[:-1] == place[:-1]]
+    near = difflib.get_close_matches(place[-1], [key[-1] for key in siblings], n=1)
+    if near:
+        return f"did you mean '{'.'.join((*place[:-1], near[0]))}'?"
+    elsewhere = [key for key in keys if difflib.get_close_matches(place[-1], [key[-1]], cutoff=0.8)]
+    if elsewhere:
+        return f"did you mean '{'.'.join(elsewhere[0])}'?"
+    table = f"'{'.'.join(place[:-1])}'" if len(place) > 1 else "the recipe"
+    return f"{table} has the keys {', '.join(key[-1] for key in siblings)}"
+
+
+def _keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Every key of a recipe, tables and what is in them, as paths."""
+    for name, field in model.model_fields.items():
+        yield (*path, name)
+        for inner in (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from _keys(inner, (*path, name))

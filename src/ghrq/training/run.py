@@ -1,0 +1,300 @@
+"""A run is a folder.
+
+::
+
+    recipe.toml        the recipe, everything filled in
+    environment.json   versions, machine, command
+    metrics.jsonl      one line every now and then while training
+    checkpoints/       a folder for each stage, see :mod:`ghrq.training.checkpoint`
+    status.json        how it ended, if not well
+    results.json       what came out
+
+Files are written by the first process only, and are there whole or not at all.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import sys
+import tomllib
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import filelock
+
+from ghrq.errors import StoppedError, UserError
+from ghrq.training import files, processes
+from ghrq.training.recipe import Recipe, load_recipe
+
+State = Literal["running", "finished", "failed", "interrupted"]
+
+_PACKAGES = ("ghrq", "torch", "numpy", "geoopt", "safetensors", "accelerate")
+
+
+class Run:
+    """The folder of one run. :meth:`create` makes a new one, :meth:`open` finds one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe it was begun with."""
+        return load_recipe(self.folder / "recipe.toml")
+
+    @classmethod
+    def create(cls, folder: str | Path, recipe: Recipe) -> "Run":
+        """Make a folder for a new run. One that has anything in it is left as it is, with an error."""
+        folder = Path(folder)
+        if processes.is_main():
+            _check_free(folder)
+            # All or nothing: killed on the way, no folder is there that looks like a run and is none.
+            draft = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+            try:
+                draft.mkdir(parents=True)
+                files.write(draft / "recipe.toml", recipe.toml())
+                files.write_json(draft / "environment.json", environment(recipe))
+                if folder.exists():
+                    folder.rmdir()
+                os.rename(draft, folder)
+            except OSError as error:
+                raise UserError(
+                    f"cannot make the run folder {folder}: {error.strerror}; choose another with --out"
+                ) from error
+        run = cls(folder)
+        run.recipe = recipe
+        return run
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "Run":
+        """Find a run by its folder."""
+        folder = Path(folder)
+        if not (folder / "recipe.toml").is_file():
+            raise UserError(f"{folder} is not a run: it has no recipe.toml. 'ghrq runs' lists the runs there are")
+        return cls(folder)
+
+    @classmethod
+    def open_or_create(cls, folder: str | Path, recipe: Recipe) -> "Run":
+        """The run in ``folder``, which must be of the same recipe, or a new one if there is none."""
+        if not (Path(folder) / "recipe.toml").is_file():
+            return cls.create(folder, recipe)
+        run = cls.open(folder)
+        different = sorted(_different(run.recipe.model_dump(), recipe.model_dump()))
+        if different:
+            raise UserError(
+                f"{folder} is a run of another recipe: {', '.join(different)} differ. "
+                f"Choose another folder, or go on with the recipe it has: ghrq train --resume {folder}"
+            )
+        return run
+
+    # --- metrics -------------------------------------------------------------------------------------------
+
+    @property
+    def _metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    def log(self, line: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl."""
+        if processes.is_main():
+            with self._metrics.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(files.plain(line), ensure_ascii=False) + "\n")
+
+    def sync_metrics(self) -> None:
+        """See the lines safely on the disk, before a checkpoint says that they are there."""
+        if processes.is_main() and self._metrics.exists():
+            with self._metrics.open("a") as file:
+                os.fsync(file.fileno())
+
+    def metrics(self, stage: str | None = None) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, of one stage or of all. A line cut short by a kill is left out."""
+        if not self._metrics.exists():
+            return []
+        lines = (_parse(line) for line in self._metrics.read_text("utf-8").splitlines())
+        return [line for line in lines if line is not None and stage in (None, line.get("stage"))]
+
+    def cut_metrics(self, stage: str, step: int) -> None:
+        """Forget what ``stage`` logged after ``step``: it is about to happen again."""
+        if not processes.is_main() or not self._metrics.exists():
+            return
+        kept = [line for line in self.metrics() if line.get("stage") != stage or line.get("step", 0) <= step]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+        if text != self._metrics.read_text("utf-8"):
+            files.write(self._metrics, text)
+
+    # --- the rest ------------------------------------------------------------------------------------------
+
+    def checkpoints(self, stage: str) -> Path:
+        """The folder of a stage's checkpoints."""
+        return self.folder / "checkpoints" / stage
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """What came out, or ``None`` if the run is not finished."""
+        path = self.folder / "results.json"
+        return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+    def write_results(self, results: dict[str, Any]) -> None:
+        """Write results.json: the run is finished."""
+        if processes.is_main():
+            files.write_json(self.folder / "results.json", results)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Hold the run while working on it: no other process can, and an error on the way is recorded."""
+        if not processes.is_main():
+            yield
+            return
+        status = self.folder / "status.json"
+        try:
+            lock = _lock(self.folder)
+            lock.acquire(timeout=1)
+        except filelock.Timeout:
+            raise UserError(f"another process is working on {self.folder}: wait for it, or end it first") from None
+        except OSError as error:
+            raise UserError(f"cannot write to the run folder {self.folder}: {error.strerror}") from error
+        try:
+            status.unlink(missing_ok=True)
+            yield
+        except KeyboardInterrupt as error:
+            self._record(status, "interrupted", error)
+            raise StoppedError(f"stopped. To go on: ghrq train --resume {self.folder}", exit_code=130) from None
+        except Exception as error:
+            self._record(status, "interrupted" if getattr(error, "exit_code", 0) > 128 else "failed", error)
+            if isinstance(error, OSError):
+                raise StoppedError(
+                    f"the run in {self.folder} cannot go on: {error}. What was saved is intact; "
+                    f"once the cause is gone: ghrq train --resume {self.folder}"
+                ) from error
+            raise
+        finally:
+            lock.release()
+
+    @staticmethod
+    def _record(status: Path, state: State, error: BaseException) -> None:
+        text = "".join(traceback.format_exception(error))
+        with suppress(OSError):  # a full disk is what the error is about, perhaps
+            files.write_json(status, {"state": state, "message": str(error), "traceback": text})
+
+
+class RunSummary(NamedTuple):
+    """A line of ``ghrq runs``."""
+
+    folder: Path
+    task: str
+    state: State
+    stage: str
+    """The stage it is in or was in last, or ``""``."""
+    step: int
+    headline: dict[str, float]
+    """The first three numbers on the top level of results.json."""
+
+
+def runs(root: str | Path) -> list[RunSummary]:
+    """Every run in ``root`` and the folders in it."""
+    found = []
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        if "recipe.toml" in names and "environment.json" in names:
+            inner.clear()
+            found.append(_summary(Path(folder)))
+    return found
+
+
+def free_folder(root: Path, name: str) -> Path:
+    """A folder for a new run that is not there yet: ``root/name``, ``root/name-2``, …"""
+    folder, count = root / name, 1
+    while folder.exists():
+        count += 1
+        folder = root / f"{name}-{count}"
+    return folder
+
+
+def environment(recipe: Recipe) -> dict[str, Any]:
+    """What besides the recipe a run's numbers may depend on."""
+    import torch
+
+    program = Path(sys.argv[0]).name
+    return {
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "seed": recipe.seed,
+        "command": shlex.join([program if program != "__main__.py" else "ghrq", *sys.argv[1:]]),
+        "machine": {
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "processes": processes.world_size(),
+            "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        },
+    }
+
+
+def _check_free(folder: Path) -> None:
+    if (folder / "recipe.toml").is_file():
+        raise UserError(f"{folder} is a run already: choose another folder, or go on: ghrq train --resume {folder}")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, a run needs a folder: choose another with --out")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"the folder {folder} is not empty: choose another with --out")
+
+
+def _summary(folder: Path) -> RunSummary:
+    run = Run(folder)
+    results, status = run.results, _parse(_text(folder / "status.json")) or {}
+    state: State = "finished" if results is not None else status.get("state", "interrupted")
+    if state != "finished" and _is_locked(folder):
+        state = "running"
+    # The last line is enough, and metrics may be long.
+    tail = _text(folder / "metrics.jsonl")[-10_000:].splitlines()
+    last = next((line for line in map(_parse, reversed(tail)) if line is not None), {})
+    numbers = {key: value for key, value in (results or {}).items() if isinstance(value, int | float)}
+    task = tomllib.loads(_text(folder / "recipe.toml")).get("task", "")
+    return RunSummary(folder, task, state, last.get("stage", ""), last.get("step", 0), dict(list(numbers.items())[:3]))
+
+
+def _lock(folder: Path) -> filelock.BaseFileLock:
+    return filelock.FileLock(folder / ".lock")
+
+
+def _is_locked(folder: Path) -> bool:
+    try:
+        with _lock(folder).acquire(timeout=0):
+            return False
+    except filelock.Timeout:
+        return True
+    except OSError:
+        return False
+
+
+def _different(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in {**one, **other}:
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from _different(a, b, f"{prefix}{key}.")
+        elif a != b:
+            yield f"{prefix}{key}"
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8") if path.exists() else ""
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

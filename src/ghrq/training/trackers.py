@@ -1,0 +1,70 @@
+"""Where metrics go besides metrics.jsonl: TensorBoard, Weights & Biases, MLflow, through Accelerate's trackers.
+
+Each stage counts its steps from 0, so each is a track of its own: a folder for TensorBoard, a run in a group for W&B,
+a tagged run for MLflow.
+"""
+
+import hashlib
+from importlib.util import find_spec
+from typing import Any
+
+from ghrq.errors import UserError, require
+from ghrq.training import processes
+from ghrq.training.run import Run
+
+
+class Trackers:
+    """The trackers of one stage of a run, from ``step`` on; does nothing on processes other than the first."""
+
+    def __init__(self, names: tuple[str, ...], run: Run, stage: str, step: int) -> None:
+        check_installed(names)
+        self._trackers = [_start(name, run, stage, step) for name in names] if processes.is_main() else []
+
+    def log(self, values: dict[str, Any], step: int) -> None:
+        """Send the numbers among ``values``."""
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        for tracker in self._trackers:
+            tracker.log(numbers, step=step)
+
+    def close(self) -> None:
+        """Send what is still waiting."""
+        for tracker in self._trackers:
+            tracker.finish()
+
+
+def check_installed(names: tuple[str, ...]) -> None:
+    """An error for the first of the trackers that is not installed."""
+    for name in names:
+        if find_spec(name) is None:
+            raise UserError(
+                f"training.trackers asks for {name}, which is not installed: pip install {name}, or leave it out"
+            )
+
+
+def _start(name: str, run: Run, stage: str, step: int) -> Any:
+    tracking = require("accelerate.tracking", "train")
+    settings = run.recipe.model_dump(mode="json")
+    label = f"{run.recipe.name}/{stage}"
+    if name == "tensorboard":
+        # What an interrupted run logged after its last checkpoint is shown no more.
+        tracker = tracking.TensorBoardTracker(stage, run.folder / "tensorboard", purge_step=step + 1)
+        tracker.start()
+    elif name == "wandb":
+        # The same run and stage, resumed, is the same run to W&B.
+        identity = hashlib.sha256(f"{run.folder.resolve()} {label}".encode()).hexdigest()[:16]
+        tracker = tracking.WandBTracker(
+            "ghrq", name=label, group=run.recipe.name, id=identity, resume="allow", dir=run.folder, config=settings
+        )
+        tracker.start()
+    else:
+        tracker = tracking.MLflowTracker("ghrq", run_name=label, tags={"stage": stage, "run": run.folder.name})
+        tracker.start()
+        tracker.store_init_configuration(_flat(settings))
+    return tracker
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -1,0 +1,87 @@
+"""Recipes of the tiny task, and commands in processes of their own that start fast enough to kill many of them."""
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tiny_task import TinyRecipe
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """``tiny(steps=4, clip=1.0, nan_at=3)``: a recipe; keys of [training] and [optimizer] without their table."""
+
+    def recipe(seed=0, quantizer=None, nan_at=None, pause=0.0, steps=12, batch=32, rate=3e-3, **training):
+        return TinyRecipe(
+            task="tiny_task:Tiny",
+            name="tiny",
+            seed=seed,
+            quantizer=quantizer or {},
+            optimizer={"steps": steps, "batch": batch, "rate": rate},
+            nan_at=nan_at,
+            pause=pause,
+            training={"trackers": [], "log_every": 5} | training,
+        )
+
+    return recipe
+
+
+def _command(arguments, error_file, die_after, file_limit):
+    """Runs ``ghrq`` in a fresh process; ``die_after`` kills it at that fsync or rename."""
+    import resource
+
+    import torch
+
+    from ghrq.cli import main
+
+    torch.set_num_threads(1)
+    stream = os.open(error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(stream, 2)
+    if file_limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    if die_after is not None:
+        left = die_after
+
+        def deadly(function):
+            def wrapped(*args):
+                nonlocal left
+                left -= 1
+                if left <= 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args)
+
+            return wrapped
+
+        for name in ("fsync", "rename", "replace"):
+            setattr(os, name, deadly(getattr(os, name)))
+    main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="session")
+def command(tmp_path_factory):
+    """``process, error_file = command("train", …)``: a started process, forked from one that has imported torch."""
+    folder = tmp_path_factory.mktemp("stderr")
+    context = multiprocessing.get_context("forkserver")
+    # Optimisers import dynamo when the first is made: that too is done once.
+    context.set_forkserver_preload(["tiny_task", "accelerate", "torch._dynamo", "ghrq.training.train", "ghrq.cli"])
+    started = []
+
+    def start(*arguments, die_after=None, file_limit=None):
+        error_file = folder / f"{len(started)}.txt"
+        process = context.Process(target=_command, args=(arguments, error_file, die_after, file_limit))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(HERE))
+            patch.setenv("OMP_NUM_THREADS", "1")
+            process.start()
+        started.append(process)
+        return process, error_file
+
+    yield start
+    for process in started:
+        if process.is_alive():
+            process.kill()
+        process.join()

@@ -1,0 +1,165 @@
+"""The commands, as a user meets them: help, results, and one clear line for a mistake."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from ghrq import __version__, cli
+
+COMMANDS = ["train", "eval", "reproduce", "runs", "recipes"]
+
+
+@pytest.fixture
+def ghrq(capsys, monkeypatch, tmp_path):
+    """``code, out, err = ghrq("train", …)`` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "_debug", False)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def recipe_file(tiny, tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(tiny(steps=4).toml().replace('name = "tiny"\n', ""))
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command, ghrq):
+    code, out, _ = ghrq(command, "--help")
+    assert code == 0
+    assert f"\n    ghrq {command}" in out  # on a line of its own
+
+
+def test_version_and_help(ghrq):
+    assert ghrq("--version") == (0, f"ghrq {__version__}\n", "")
+    code, out, _ = ghrq("--help")
+    assert code == 0
+    assert all(command in out for command in COMMANDS)
+
+
+def test_train_then_eval_then_runs(ghrq, recipe_file, tmp_path):
+    code, out, err = ghrq("train", recipe_file, "--set", "seed=3")
+    assert code == 0
+    results = json.loads((tmp_path / "runs" / "small" / "results.json").read_text())
+    assert out.splitlines()[0].split() == ["error", f"{results['error']:.6g}"]
+    assert out.splitlines()[-1] == "results: runs/small/results.json"
+    assert "\x1b" not in out + err
+    assert "training small in runs/small" in err
+
+    (tmp_path / "runs" / "small" / "results.json").unlink()
+    assert ghrq("eval", "runs/small")[:2] == (0, out)
+    assert json.loads((tmp_path / "runs" / "small" / "results.json").read_text()) == results
+
+    assert ghrq("train", recipe_file, "--set", "seed=3")[1] == out.replace("small/", "small-2/")  # a new folder
+    assert ghrq("train", "--resume", "runs/small")[:2] == (0, out)
+
+    code, out, _ = ghrq("runs")
+    assert code == 0
+    header, *lines = out.splitlines()
+    assert header.split() == ["run", "task", "state", "stage", "step", "results"]
+    assert [line.split()[:3] for line in lines] == [
+        [f"runs/{name}", "tiny_task:Tiny", "finished"] for name in ("small", "small-2")
+    ]
+
+
+def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
+    arguments = ("reproduce", "tiny_task:Tiny", "--budget", "demo", "--seeds", 2, "--grid")
+    code, out, err = ghrq(*arguments)
+    assert (code, out) == (0, "report: runs/tiny-demo/table.txt\n")
+    table = (tmp_path / "runs" / "tiny-demo" / "table.txt").read_text()
+    assert [line.split()[0] for line in table.splitlines()] == ["ghrq-0", "ghrq-1", "euclidean-0", "euclidean-1"]
+    assert "4 of 4: euclidean-1" in err
+    code, _, err = ghrq(*arguments)
+    assert code == 0
+    assert err.count("is finished") == 4
+    assert (tmp_path / "runs" / "tiny-demo" / "table.txt").read_text() == table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "expected a recipe or --resume RUN"),
+        (["train", "small.toml", "--resume", "runs/x"], "expected a recipe or --resume RUN, one of the two"),
+        (["train", "--resume", "runs/x", "--set", "seed=1"], "leave out --set and --out"),
+        (["train", "--resume", "gone"], "gone is not a run"),
+        (["train", "gone.toml"], "there is no recipe file gone.toml"),
+        (["train", "small.toml", "--set", "sead=1"], "--set sead=1: unknown key 'sead'; did you mean 'seed'?"),
+        (["train", "small.toml", "--out", "small.toml"], "small.toml is a file, a run needs a folder"),
+        (["train", "small.toml", "--set", "quantizer.kind=naiv"], "kind must be one of 'ghrq'"),
+        (["train", "small.toml", "--set", "training.trackers=['wandb']"], "pip install wandb"),
+        (["eval", "gone"], "gone is not a run"),
+        (["runs", "gone"], "there is no folder gone"),
+        (["reproduce", "wordnot"], "unknown task 'wordnot'; did you mean 'wordnet'?"),
+        (["reproduce", "wordnet", "--budget", "huge"], "'huge' is not one of"),
+        (["reproduce", "wordnet", "--seeds", "0"], "Invalid value for '--seeds'"),
+        (["tran"], "No such command 'tran'"),
+    ],
+)
+def test_mistakes_are_one_message_and_code_2(arguments, message, ghrq, recipe_file):
+    code, out, err = ghrq(*arguments)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_debug_shows_where_it_came_from(monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "_debug", False)
+    with pytest.raises(ValueError, match="is not a run"):
+        cli.main(["--debug", "eval", str(tmp_path)])
+
+
+def test_a_bug_is_not_hidden(monkeypatch, recipe_file):
+    monkeypatch.setattr("ghrq.training.train.begin", lambda *_, **__: {}["a bug"])
+    with pytest.raises(KeyError, match="a bug"):
+        cli.main(["train", str(recipe_file)])
+
+
+def test_recipes_lists_what_is_shipped(ghrq):
+    from ghrq.recipes import shipped
+
+    code, out, _ = ghrq("recipes")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines() if line] == list(shipped())
+
+
+def test_missing_accelerate_names_the_extra(recipe_file, ghrq, monkeypatch):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    code, _, err = ghrq("train", recipe_file, "--out", "other")
+    assert code == 2
+    assert "this needs accelerate, which is not installed: pip install 'ghrq[train]'" in err
+    assert not Path("other").exists()
+
+
+def test_the_command_line_itself_does_not_import_torch():
+    """``ghrq/__init__.py`` aside: the package is entered without running it."""
+    script = """
+        import importlib.util, sys, types
+        package = types.ModuleType("ghrq")
+        package.__path__ = list(importlib.util.find_spec("ghrq").submodule_search_locations)
+        package.__version__ = "0"
+        sys.modules["ghrq"] = package
+        from ghrq.cli import main
+        for command in ("train", "reproduce"):
+            try:
+                main([command, "--help"])
+            except SystemExit as end:
+                assert end.code == 0
+        import ghrq.recipes, ghrq.training.recipe, ghrq.training.run, ghrq.tasks
+        heavy = {"torch", "accelerate", "geoopt", "tensorboard", "matplotlib", "scipy"} & set(sys.modules)
+        assert not heavy, heavy
+    """
+    # find_spec of the top package alone does not import it
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True)

@@ -1,0 +1,145 @@
+"""Recipes: what they inherit, what --set changes, and that every mistake is named with its remedy."""
+
+import math
+import tomllib
+
+import pytest
+from tiny_task import Tiny, TinyRecipe
+
+from ghrq.errors import UserError
+from ghrq.recipes import shipped, summary
+from ghrq.tasks import task_class
+from ghrq.training.recipe import load_recipe
+
+TASK = 'task = "tiny_task:Tiny"\n'
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_defaults_are_filled_in_and_stored(write):
+    recipe = load_recipe(write("small.toml", TASK))
+    assert isinstance(recipe, TinyRecipe)
+    assert (recipe.name, recipe.seed, recipe.quantizer.kind, recipe.training.clip) == ("small", 0, "ghrq", math.inf)
+    assert tomllib.loads(recipe.toml())["quantizer"] == {"kind": "ghrq", "codes": 16, "noise": True}
+    assert load_recipe(write("again.toml", recipe.toml())) == recipe
+
+
+def test_extends_merges_tables_deeply(write):
+    write("base/one.toml", TASK + 'name = "one"\nseed = 3\n[optimizer]\nrate = 0.5\nsteps = 7\n')
+    write("two.toml", 'extends = "base/one.toml"\n[optimizer]\nsteps = 8\n[training]\nlog_every = 2\n')
+    recipe = load_recipe(write("three.toml", 'extends = "two.toml"\n[quantizer]\nkind = "naive"\n'))
+    assert recipe.name == "three"  # not inherited: it names the run
+    assert (recipe.seed, recipe.optimizer.rate, recipe.optimizer.steps) == (3, 0.5, 8)
+    assert (recipe.quantizer.kind, recipe.training.log_every) == ("naive", 2)
+
+
+def test_a_circle_is_named(write):
+    write("b.toml", 'extends = "c.toml"\n')
+    write("c.toml", 'extends = "b.toml"\n')
+    path = write("a.toml", 'extends = "b.toml"\n')
+    with pytest.raises(UserError, match=r"circle: \S+b\.toml → \S+c\.toml → \S+b\.toml$"):
+        load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("seed=7", "seed", 7),
+        ("quantizer.kind=naive", "quantizer.kind", "naive"),
+        ('quantizer.kind="naive"', "quantizer.kind", "naive"),
+        ("optimizer.rate=1", "optimizer.rate", 1.0),
+        ("optimizer.rate = 1e-3", "optimizer.rate", 1e-3),
+        ("training.clip=inf", "training.clip", math.inf),
+        ('training.trackers=["tensorboard"]', "training.trackers", ("tensorboard",)),
+        ("quantizer.noise=false", "quantizer.noise", False),
+        ("name=a=b", "name", "a=b"),
+        ("name=2024-05-01", "name", "2024-05-01"),
+    ],
+)
+def test_set(write, override, key, value):
+    found = load_recipe(write("x.toml", TASK), [override])
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_the_last_set_wins(write):
+    assert load_recipe(write("x.toml", TASK + "seed = 1\n"), ["seed=2", "seed=3"]).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        ("sed = 3", [], r"x\.toml: unknown key 'sed'; did you mean 'seed'\?"),
+        ("[quantizer]\nknd = 1", [], r"x\.toml: unknown key 'quantizer\.knd'; did you mean 'quantizer\.kind'\?"),
+        ("", ["optimizer.stepz=3"], r"--set optimizer\.stepz=3: unknown key .*; did you mean 'optimizer\.steps'\?"),
+        ("", ["kind=naive"], r"--set kind=naive: unknown key 'kind'; did you mean 'quantizer\.kind'\?"),
+        ("", ["quantizer.zzz=1"], r"unknown key 'quantizer\.zzz'; 'quantizer' has the keys kind, codes, noise"),
+        ("", ["optimzer.rate=1"], r"unknown key 'optimzer'; did you mean 'optimizer'\?"),
+        ("", ["optimizer.steps=many"], r'--set optimizer\.steps=many: optimizer\.steps = "many": expected .*integer'),
+        ('seed = "1"', [], r'x\.toml: seed = "1": expected a valid integer'),
+        ("seed = true", [], r"x\.toml: seed = true: expected a valid integer"),
+        ("", ["training.precision=fp16"], r"training\.precision = \"fp16\": expected 'fp32' or 'bf16'"),
+        ("", ["training.log_every=0"], r"training\.log_every = 0: expected greater than or equal to 1"),
+        ("", ["name=../../up"], r'--set name=\.\./\.\./up: name = "\.\./\.\./up": expected .*match'),
+        ("", ["seed.x=1"], r"--set seed\.x=1: seed = .*: expected a valid integer"),
+        ("", ["seed"], "--set seed: expected key=value"),
+        ("", [".seed=1"], "expected key=value"),
+        ("seed = = 1", [], r"x\.toml is not valid TOML: .*line 2"),
+        ('extends = ["a", "b"]', [], r"x\.toml: extends = .*expected the path or name of one recipe"),
+        ('extends = "gone.toml"', [], r"x\.toml: there is no recipe file \S+gone\.toml"),
+    ],
+)
+def test_mistakes(write, text, overrides, message):
+    with pytest.raises(UserError, match=message):
+        load_recipe(write("x.toml", TASK + text), overrides)
+
+
+def test_a_mistake_in_an_inherited_file_names_that_file(write):
+    write("base.toml", TASK + "[optimizer]\nrat = 1\n")
+    with pytest.raises(UserError, match=r"base\.toml: unknown key 'optimizer\.rat'; did you mean 'optimizer\.rate'"):
+        load_recipe(write("top.toml", 'extends = "base.toml"\n[optimizer]\nsteps = 3\n'))
+
+
+def test_all_mistakes_are_told_at_once(write):
+    with pytest.raises(UserError) as told:
+        load_recipe(write("x.toml", TASK + "sed = 1\n"), ["optimizer.steps=x"])
+    assert len(str(told.value).splitlines()) == 2
+
+
+def test_unknown_recipes_and_tasks(write, tmp_path):
+    with pytest.raises(UserError, match=r"there is no recipe 'nowhere/demo'.*'ghrq recipes' lists"):
+        load_recipe("nowhere/demo")
+    with pytest.raises(UserError, match=r"there is no recipe file \S*gone\.toml"):
+        load_recipe(tmp_path / "gone.toml")
+    with pytest.raises(UserError, match="the key 'task' is missing"):
+        load_recipe(write("x.toml", "seed = 1\n"))
+    with pytest.raises(UserError, match=r"x\.toml: unknown task 'wordnets'; did you mean 'wordnet'\?"):
+        load_recipe(write("x.toml", 'task = "wordnets"\n'))
+    with pytest.raises(UserError, match="there is no module 'nothing_here'"):
+        task_class("nothing_here:Task")
+    with pytest.raises(UserError, match=r"'Autoencoder' of tiny_task is not a subclass of ghrq\.tasks\.Task"):
+        task_class("tiny_task:Autoencoder")
+
+
+def test_a_task_of_ones_own_is_found_by_module_or_in_the_current_folder(tmp_path, monkeypatch):
+    assert task_class("tiny_task:Tiny") is Tiny
+    (tmp_path / "my_own_task.py").write_text("from tiny_task import Tiny\nclass Mine(Tiny): pass\n")
+    monkeypatch.setattr("sys.path", [place for place in __import__("sys").path if place])
+    monkeypatch.chdir(tmp_path)
+    assert task_class("my_own_task:Mine").__name__ == "Mine"
+
+
+def test_every_shipped_recipe_is_right_and_says_what_it_is_for():
+    for name, path in shipped().items():
+        assert load_recipe(name).name == name.replace("/", "-")
+        assert summary(path)

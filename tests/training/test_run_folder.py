@@ -1,0 +1,125 @@
+"""The folder of a run: never overwritten, never half there, and its state is what it says."""
+
+import json
+import os
+
+import pytest
+
+from ghrq.errors import StoppedError, UserError
+from ghrq.training import files
+from ghrq.training.run import Run, free_folder, runs
+
+
+def test_create_and_open(tiny, tmp_path):
+    folder = tmp_path / "deep" / "run"
+    assert Run.create(folder, tiny(seed=4)).recipe == tiny(seed=4)
+    assert sorted(path.name for path in folder.iterdir()) == ["environment.json", "recipe.toml"]
+    assert os.listdir(folder.parent) == ["run"]
+    assert Run.open(folder).recipe == tiny(seed=4)
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["seed"] == 4
+    assert {"python", "torch", "ghrq"} <= environment["versions"].keys()
+    assert environment["machine"]["processes"] == 1
+
+
+def test_nothing_is_overwritten(tiny, tmp_path):
+    Run.create(tmp_path / "run", tiny())
+    with pytest.raises(UserError, match=r"is a run already: choose another folder, or go on: ghrq train --resume"):
+        Run.create(tmp_path / "run", tiny())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("precious")
+    with pytest.raises(UserError, match="is not empty: choose another"):
+        Run.create(tmp_path / "other", tiny())
+    assert (tmp_path / "other" / "thesis.txt").read_text() == "precious"
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(UserError, match="is a file, a run needs a folder"):
+        Run.create(tmp_path / "file", tiny())
+    with pytest.raises(UserError, match=r"cannot make the run folder .*: Not a directory"):
+        Run.create(tmp_path / "file" / "run", tiny())
+    (tmp_path / "empty").mkdir()
+    assert Run.create(tmp_path / "empty", tiny()).recipe == tiny()
+
+
+def test_another_recipe_is_not_gone_on_with(tiny, tmp_path):
+    Run.create(tmp_path / "run", tiny(steps=3))
+    assert Run.open_or_create(tmp_path / "run", tiny(steps=3)).recipe == tiny(steps=3)
+    with pytest.raises(UserError, match=r"another recipe: optimizer\.steps, seed differ"):
+        Run.open_or_create(tmp_path / "run", tiny(steps=4, seed=1))
+    with pytest.raises(UserError, match=r"is not a run: it has no recipe\.toml"):
+        Run.open(tmp_path)
+
+
+def test_free_folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a-2").mkdir()
+    assert free_folder(tmp_path, "a") == tmp_path / "a-3"
+    assert free_folder(tmp_path, "b") == tmp_path / "b"
+
+
+def test_metrics_are_cut_back_to_a_step(tiny, tmp_path):
+    run = Run.create(tmp_path / "run", tiny())
+    for stage, step in (("one", 5), ("one", 10), ("two", 5), ("two", 10)):
+        run.log({"stage": stage, "step": step, "loss": float("nan") if step == 5 else 0.1})
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"stage": "two", "st')  # killed in the midst of a line
+    assert [line["step"] for line in run.metrics("two")] == [5, 10]
+    run.cut_metrics("two", 7)
+    assert [(line["stage"], line["step"]) for line in run.metrics()] == [("one", 5), ("one", 10), ("two", 5)]
+    assert all(json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines())
+    assert run.metrics()[0]["loss"] is None  # NaN is no JSON
+
+
+def test_states(tiny, tmp_path):
+    def state():
+        (found,) = runs(tmp_path)
+        return found.state
+
+    run = Run.create(tmp_path / "nested" / "run", tiny())
+    assert state() == "interrupted"
+    with run.working():
+        assert state() == "running"
+        with pytest.raises(UserError, match="another process is working on"), Run.open(run.folder).working():
+            pass
+        assert state() == "running"
+    with pytest.raises(KeyError), run.working():
+        raise KeyError("a bug")
+    assert state() == "failed"
+    status = json.loads((run.folder / "status.json").read_text())
+    assert "a bug" in status["traceback"]
+    with pytest.raises(StoppedError, match=r"stopped\. To go on: ghrq train --resume") as told, run.working():
+        raise KeyboardInterrupt
+    assert told.value.exit_code == 130
+    assert state() == "interrupted"
+    with pytest.raises(StoppedError, match=r"No space left.*ghrq train --resume"), run.working():
+        raise OSError(28, "No space left on device")
+    assert state() == "failed"
+    run.log({"stage": "one", "step": 1200})
+    with run.working():
+        run.write_results({"note": "x", "a": 1, "b": 2.5, "c": None, "d": 3, "e": 4})
+    assert state() == "finished"
+    (found,) = runs(tmp_path)
+    assert found[1:] == ("tiny_task:Tiny", "finished", "one", 1200, {"a": 1, "b": 2.5, "d": 3})
+
+
+def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+    path = tmp_path / "file.json"
+    files.write_json(path, {"x": 1})
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_json(path, {"x": 2})
+    assert json.loads(path.read_text()) == {"x": 1}
+    assert os.listdir(tmp_path) == ["file.json"]
+
+
+def test_json_takes_what_evaluation_gives():
+    import numpy as np
+    import torch
+
+    value = {"a": np.float32(0.5), "b": torch.tensor([1, 2]), 3: (np.int64(4), float("inf"), True, None, "x")}
+    assert files.plain(value) == {"a": 0.5, "b": [1, 2], "3": [4, None, True, None, "x"]}
+    with pytest.raises(TypeError, match="cannot be written as JSON"):
+        files.plain({"a": object()})
