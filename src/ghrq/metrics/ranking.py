@@ -1,0 +1,268 @@
+"""How well ranked lists find held-out ancestors: Recall@k on code tuples, and reconstruction by distance.
+
+A model ranks *tuples* of codes, and things may share a tuple. So a hit says less the more things share the tuple
+found. :func:`rank_pairs` looks up each held-out pair (u, v) in the list of u, and :func:`recall` counts in five ways:
+
+- *tuple*: v's tuple is among the first k, as in the paper. Collisions inflate it.
+- *tuple, filtered*: the tuples of u's training ancestors are taken out of the list first, all but v's own. (That
+  exception knows the answer: a tuple that v shares with a training ancestor stays for this pair and goes for others.)
+- *entity*: a hit on a tuple that m things share counts 1/m, the chance to name v by drawing one of them.
+- *entity, filtered*: as a reader would do who knows u's training ancestors but not the answer. A tuple goes only if all
+  things that share it are training ancestors of u; a hit counts 1 over the number of those sharing it that are not.
+- *entity, filtered, strict*: the same list, and 1/m with m all things that share the tuple.
+
+Tuples that nothing has stay in every list: they are guesses, too.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ghrq import ball
+from ghrq.ids import PrefixTrie
+
+# Elements of the largest tensors that exist at a time.
+_CHUNK = 2**22
+
+
+class PairRanks(NamedTuple):
+    """Where each of ``P`` test pairs stands; all ``(P,)``. A rank is the number of tuples before v's.
+
+    It is ``length`` where v's tuple is not in the list.
+    """
+
+    length: int
+    """R, how many tuples are in a list."""
+    plain: Tensor
+    """int64, the rank in the whole list."""
+    tuple_filtered: Tensor
+    """int64, the rank among tuples that no training ancestor of u has."""
+    entity_filtered: Tensor
+    """int64, the rank among tuples that not only training ancestors of u have."""
+    sharing: Tensor
+    """int64, how many things have v's tuple, v included."""
+    left: Tensor
+    """int64, how many of those are not training ancestors of u."""
+    candidates: Tensor
+    """int64, how many tuples of the list of u no training ancestor of u has: below k, the list was too short."""
+
+
+class PairRecall(NamedTuple):
+    """Means over test pairs, from 0 to 1; see the module's text."""
+
+    tuple: float
+    tuple_filtered: float
+    entity: float
+    entity_filtered: float
+    entity_filtered_strict: float
+    short: float
+    """Share of the pairs whose list had fewer than k candidates left after filtering: a longer beam might find more."""
+
+
+def beam_for(k: int, train: npt.ArrayLike | Tensor, sources: npt.ArrayLike | Tensor, most: int = 100) -> int:
+    """How many tuples to rank so that k are left after filtering: k and the most training ancestors of a source.
+
+    ``train (M, 2)`` are pairs of a thing and an ancestor, ``sources (B,)`` those asked for; at most ``most``, and k.
+    """
+    pairs, asked = _integers("train", train, 2).unique(dim=0), _integers("sources", sources, 1)
+    size = 1 + max(int(pairs.max()) if len(pairs) else 0, int(asked.max()) if len(asked) else 0)
+    known = torch.bincount(pairs[:, 0], minlength=size)[asked]
+    return max(k, min(most, k + (int(known.max()) if len(known) else 0)))
+
+
+def rank_pairs(
+    ranked: Tensor,
+    sources: npt.ArrayLike | Tensor,
+    test: npt.ArrayLike | Tensor,
+    train: npt.ArrayLike | Tensor,
+    codes: npt.ArrayLike | Tensor,
+) -> PairRanks:
+    """Look up test pairs in ranked lists of tuples.
+
+    Args:
+        ranked: ``(B, R, N)`` integers: R tuples for each source, the best first. Repeated tuples count at their first
+            place, so the fillers of :func:`ghrq.nets.beam_search.beam_search` do no harm.
+        sources: ``(B,)`` distinct integers: whose lists they are.
+        test: ``(P, 2)`` pairs of a source and a held-out ancestor.
+        train: ``(M, 2)`` pairs of a thing and a known ancestor, none of them in ``test``.
+        codes: ``(n, N)`` integers: the tuples of all things.
+
+    """
+    ranked, table = _integers("ranked", ranked, 3), _integers("codes", codes, 2)
+    asked, pairs, known = _integers("sources", sources, 1), _integers("test", test, 2), _integers("train", train, 2)
+    _check(ranked, asked, pairs, known, table)
+    size = len(table)
+    trie = PrefixTrie(table, int(table.max()) + 1)
+    leaf_of, _ = trie.walk(table)
+    leaf, exists = trie.walk(ranked)
+
+    known_pairs = torch.unique(known[:, 0] * size + known[:, 1])
+    keys, counts = torch.unique(known_pairs // size * trie.num_tuples + leaf_of[known_pairs % size], return_counts=True)
+    sharing = trie.count(ranked)
+    known_here = _lookup(keys, counts, asked.unsqueeze(1) * trie.num_tuples + leaf) * exists
+    # How many tuples of a list that stay come before each place.
+    new = _before(known_here == 0)
+    not_only_known = _before((known_here < sharing) | (sharing == 0))
+
+    order = asked.argsort()
+    row = order[torch.searchsorted(asked[order], pairs[:, 0].contiguous())]
+    wanted = leaf_of[pairs[:, 1]]
+    length = ranked.shape[1]
+    found = torch.empty_like(wanted)
+    for part in torch.arange(len(pairs)).split(max(1, _CHUNK // length)):
+        match = (leaf[row[part]] == wanted[part].unsqueeze(1)) & exists[row[part]]
+        found[part] = torch.where(match.any(1), match.long().argmax(1), length)
+    listed = found < length
+    place = found.clamp(max=length - 1)
+    shared = trie.count(table[pairs[:, 1]])
+    return PairRanks(
+        length=length,
+        plain=found,
+        tuple_filtered=torch.where(listed, new[row, place], length),
+        entity_filtered=torch.where(listed, not_only_known[row, place], length),
+        sharing=shared,
+        left=shared - _lookup(keys, counts, pairs[:, 0] * trie.num_tuples + wanted),
+        candidates=(known_here == 0).sum(1)[row],
+    )
+
+
+def recall(ranks: PairRanks, k: int) -> PairRecall:
+    """Recall@k of all test pairs."""
+    if not 1 <= k <= ranks.length:
+        raise ValueError(f"k must be from 1 to {ranks.length}, the number of tuples ranked, got {k}")
+    if not len(ranks.plain):
+        raise ValueError("there are no test pairs to take the mean of")
+    plain, filtered, entity = (
+        (rank < k).double() for rank in (ranks.plain, ranks.tuple_filtered, ranks.entity_filtered)
+    )
+    values = plain, filtered, plain / ranks.sharing, entity / ranks.left, entity / ranks.sharing
+    means = [float(value.mean()) for value in (*values, (ranks.candidates < k).double())]
+    return PairRecall(*means)
+
+
+class Reconstruction(NamedTuple):
+    """How well distances alone tell the ancestors of a node, mean over ``sources`` nodes."""
+
+    mean_average_precision: float
+    mean_rank: float
+    """Of an ancestor among the nodes that are not ancestors: 1 is the best."""
+    sources: int
+    """How many of the nodes asked for have ancestors."""
+
+
+def reconstruction_map(
+    points: Tensor, indptr: npt.ArrayLike, indices: npt.ArrayLike, sources: npt.ArrayLike, curvature: float
+) -> Reconstruction:
+    """Rank all other nodes by their distance from a node and see where its ancestors are, as for Poincaré embeddings.
+
+    Equal distances share the worst of their ranks, as in scikit-learn's average precision. The mean rank is over pairs
+    and counts, before an ancestor, only nodes that are not ancestors.
+
+    Args:
+        points: ``(n, d)`` on the ball, or anywhere if ``curvature`` is 0.
+        indptr: ``(n + 1,)`` the ancestors of node i are ``indices[indptr[i]:indptr[i + 1]]``.
+        indices: see there.
+        sources: ``(S,)`` the nodes to ask for; those without ancestors are passed over.
+        curvature: c of the ball; 0 for Euclidean distances.
+
+    """
+    indptr, indices, asked = (np.asarray(a, dtype=np.int64) for a in (indptr, indices, sources))
+    if points.dim() != 2 or len(indptr) != len(points) + 1:
+        raise ValueError(f"expected points (n, d) and indptr (n + 1,), got {tuple(points.shape)} and {indptr.shape}")
+    if not points.isfinite().all():
+        raise ValueError(f"{int((~points.isfinite().all(1)).sum())} of {len(points)} points are not finite")
+    counts = np.diff(indptr)[asked]
+    asked, counts = asked[counts > 0], counts[counts > 0]
+    if not len(asked):
+        raise ValueError("none of the sources has an ancestor: there is nothing to reconstruct")
+    # Most ancestors first: then the sources that have a j-th ancestor are the first ones of a chunk.
+    order = np.argsort(-counts, kind="stable")
+    asked, counts = asked[order], counts[order]
+    left, right = _factors(points.detach(), curvature)
+    precision, ranks = 0.0, 0.0
+    step = max(1, _CHUNK // len(points))
+    for start in range(0, len(asked), step):
+        chosen, count = asked[start : start + step], counts[start : start + step]
+        values = (left[chosen] @ right).numpy()
+        rows = np.arange(len(chosen))
+        values[rows, chosen] = np.inf
+        slots = np.arange(count[0])
+        has = slots < count[:, None]
+        true = values[rows[:, None], indices[np.where(has, indptr[chosen][:, None] + slots, indptr[chosen][:, None])]]
+        true = np.sort(np.where(has, true, np.inf), axis=1)
+        within = np.stack(
+            [
+                np.pad(np.count_nonzero(values[:m] <= true[:m, j : j + 1], axis=1), (0, len(rows) - m))
+                for j, m in ((j, int(has[:, j].sum())) for j in slots)
+            ],
+            axis=1,
+        )
+        # How many ancestors are not farther than the j-th; padding is at infinity, never within a finite distance.
+        true_within = (true[:, None, :] <= true[:, :, None]).sum(2)
+        precision += float((np.where(has, true_within / np.maximum(within, 1), 0.0).sum(1) / count).sum())
+        ranks += float((within - true_within + 1)[has].sum())
+    return Reconstruction(precision / len(asked), ranks / float(counts.sum()), len(asked))
+
+
+def _factors(points: Tensor, c: float) -> tuple[Tensor, Tensor]:
+    """``(n, d + 2)`` and ``(d + 2, n)`` in float64, whose product is ``‖x - y‖²/(1 - c‖y‖²)``: in order of d(x, y)."""
+    gap = ball.gap(points, c).double().cpu()
+    x = points.double().cpu()
+    square = x.square().sum(1, keepdim=True)
+    one = torch.ones_like(square)
+    return torch.cat((x, square, one), dim=1), (torch.cat((-2.0 * x, one, square), dim=1) / gap).T.contiguous()
+
+
+def _before(stays: Tensor) -> Tensor:
+    """How many of ``stays (B, R)`` are true before each place."""
+    return stays.long().cumsum(1) - stays.long()
+
+
+def _lookup(keys: Tensor, values: Tensor, wanted: Tensor) -> Tensor:
+    """The values of the ``wanted (...)`` among sorted ``keys``, 0 for those that are not there."""
+    if not len(keys):
+        return torch.zeros_like(wanted)
+    place = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
+    return values[place] * (keys[place] == wanted)
+
+
+def _integers(name: str, values: npt.ArrayLike | Tensor, dims: int) -> Tensor:
+    tensor = torch.as_tensor(values).cpu()
+    if (
+        tensor.dim() != dims
+        or tensor.dtype.is_floating_point
+        or (dims == 2 and name != "codes" and tensor.shape[1] != 2)
+    ):
+        shape = {"ranked": "(B, R, N)", "codes": "(n, N)", "sources": "(B,)"}.get(name, "(·, 2)")
+        raise ValueError(f"expected {name} as integers {shape}, got {tensor.dtype} of shape {tuple(tensor.shape)}")
+    return tensor.long()
+
+
+def _check(ranked: Tensor, asked: Tensor, pairs: Tensor, known: Tensor, table: Tensor) -> None:
+    size = len(table)
+    if ranked.shape[0] != len(asked) or ranked.shape[2] != table.shape[1]:
+        raise ValueError(
+            f"expected ranked of shape ({len(asked)}, R, {table.shape[1]}), a list for each source of tuples as in "
+            f"codes, got shape {tuple(ranked.shape)}"
+        )
+    if len(asked.unique()) != len(asked):
+        raise ValueError("sources must be distinct: one list each")
+    for name, given in (("sources", asked), ("test", pairs), ("train", known)):
+        if given.numel() and not 0 <= int(given.min()) <= int(given.max()) < size:
+            raise ValueError(
+                f"{name} must be from 0 to {size - 1}, rows of codes, got {int(given.min())} to {int(given.max())}"
+            )
+    missing = pairs[~torch.isin(pairs[:, 0], asked), 0]
+    if len(missing):
+        raise ValueError(
+            f"test pairs of {len(missing.unique())} things have no list, as {int(missing[0])}: "
+            "rank them, or leave those pairs out"
+        )
+    both = torch.isin(pairs[:, 0] * size + pairs[:, 1], known[:, 0] * size + known[:, 1])
+    if both.any():
+        raise ValueError(
+            f"{int(both.sum())} test pairs are in train as well: a known ancestor is filtered, never found"
+        )
