@@ -17,8 +17,8 @@ $(READY): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## quantize a synthetic hierarchy with every kind and print a table
-	$(BIN)/python -m ghrq.demo
+demo: $(READY)  ## train on WordNet's nouns, compare ghrq, naive and euclidean, write a report with pictures
+	$(BIN)/ghrq reproduce wordnet --budget demo --out runs/wordnet-demo
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest

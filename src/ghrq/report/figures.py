@@ -1,0 +1,200 @@
+"""Figures in one style, as SVG: readable on a phone, in colours that everybody can tell apart, in light and dark."""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ghrq.errors import require
+from ghrq.report.kinds import KINDS
+from ghrq.report.tables import Measured
+from ghrq.report.template import render, safe
+from ghrq.training import files
+
+WIDTH = 4.4  # inches: text keeps its size on a phone, and two figures fit side by side on a laptop
+
+# What is neither data nor label. On a page each becomes a variable, which the reader's light or dark theme decides.
+INK, PALE, GRID, PAPER = "#1b1f24", "#5d6772", "#dce0e5", "#ffffff"
+_VARIABLES = {INK: "--ink", PALE: "--pale", GRID: "--grid", PAPER: "--paper"}
+_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+STYLE = {
+    "svg.fonttype": "none",  # text stays text: to be found, copied and read aloud
+    "svg.hashsalt": "ghrq",  # the same figure gives the same file
+    "font.size": 10,
+    "figure.titlesize": 11,
+    "figure.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": PALE,
+    "axes.labelcolor": INK,
+    "axes.facecolor": PAPER,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "figure.facecolor": PAPER,
+    "text.color": INK,
+    "xtick.color": PALE,
+    "ytick.color": PALE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.5,
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with its caption."""
+
+    name: str
+    """Of its file, without the ending."""
+    caption: str
+    svg: str = field(repr=False)
+
+    def save(self, folder: Path) -> Path:
+        """Write ``folder/name.svg``, whole or not at all."""
+        path = folder / f"{self.name}.svg"
+        files.write(path, self.svg)
+        return path
+
+    def html(self) -> str:
+        """A ``<figure>`` that follows the page's theme and shares no identifier with another."""
+        svg = self.svg[self.svg.index("<svg") :]
+        svg = re.sub(r'\bid="', f'id="{self.name}-', svg)
+        svg = re.sub(r"(url\(|href=\")#", rf"\1#{self.name}-", svg)
+        for colour, variable in _VARIABLES.items():
+            svg = re.sub(colour, f"var({variable})", svg, flags=re.IGNORECASE)
+        return render("figure", figure=self, svg=safe(svg))
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Figures side by side, as far as there is room."""
+
+    figures: Sequence[Figure]
+
+    def html(self) -> str:
+        """All of them."""
+        return render("gallery", figures=[safe(figure.html()) for figure in self.figures])
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar for a kind of quantizer, with a second number marked on it."""
+
+    kind: str
+    value: Measured
+    mark: Measured = field(default_factory=Measured)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line for a kind of quantizer; ``y`` has its spread over runs where there are several."""
+
+    kind: str
+    x: Sequence[float]
+    y: Sequence[Measured]
+    note: str = ""
+    """Added to the kind's name; such a line is dashed, as it is not quite like the others."""
+
+
+def bars(
+    name: str, title: str, caption: str, xlabel: str, given: Sequence[Bar], mark: str, limits: Mapping[str, Measured]
+) -> Figure:
+    """Horizontal bars from 0 to 100; ``mark`` names the marks on them, ``limits`` become lines across all."""
+
+    def draw(axes: Any) -> None:
+        places = range(len(given))
+        for place, bar in zip(places, given, strict=True):
+            value, colour = bar.value, KINDS[bar.kind].colour
+            axes.barh(place, value.mean, height=0.62, color=colour)
+            if value.spread:
+                axes.errorbar(value.mean, place, xerr=value.spread, color=INK, capsize=3, linewidth=1.2)
+            axes.text(1.02, place, value.show(".1f"), transform=axes.get_yaxis_transform(), va="center")
+            if bar.mark:
+                axes.plot(bar.mark.mean, place, "D", color=PAPER, markeredgecolor=INK, markersize=5, zorder=4)
+        if any(bar.mark for bar in given):
+            axes.plot([], [], "D", color=PAPER, markeredgecolor=INK, markersize=5, label=mark)
+        for (label, limit), dashes in zip(limits.items(), ((5, 2), (1.5, 1.5), (5, 2, 1, 2)), strict=False):
+            axes.axvline(limit.mean, color=INK, linewidth=1.3, dashes=dashes, label=f"{label} {limit.show('.1f')}")
+        axes.set(xlim=(0, 100), ylim=(len(given) - 0.45, -0.55), xlabel=xlabel)
+        axes.set_yticks(places, [KINDS[bar.kind].label for bar in given])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", visible=False)
+
+    return _figure(name, title, caption, 1.75 + 0.32 * len(given), draw)
+
+
+def lines(
+    name: str,
+    title: str,
+    caption: str,
+    labels: tuple[str, str],
+    given: Sequence[Series],
+    *,
+    log: bool = False,
+    depths: bool = False,
+) -> Figure:
+    """A line for each series.
+
+    Args:
+        name: of the file.
+        title: above the axes.
+        caption: below the figure.
+        labels: of the x and the y axis.
+        given: the lines.
+        log: whether y is logarithmic.
+        depths: whether x counts codes: ticks at whole numbers, points marked.
+
+    """
+
+    def draw(axes: Any) -> None:
+        for series in given:
+            look, y = KINDS[series.kind], [value.mean for value in series.y]
+            axes.plot(
+                series.x,
+                y,
+                color=look.colour,
+                marker=look.marker if depths else None,
+                dashes=(4, 2) if series.note else (),
+                label=f"{look.label}{series.note}",
+            )
+            spread = [value.spread for value in series.y]
+            if any(spread):
+                low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
+                axes.fill_between(series.x, low, high, color=look.colour, alpha=0.18, linewidth=0)
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        if log:
+            ticker = require("matplotlib.ticker", "train")
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+            axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        if depths:
+            axes.set_xticks(sorted({x for series in given for x in series.x}))
+        axes.grid(axis="x", visible=False)
+
+    return _figure(name, title, caption, 3.6, draw)
+
+
+def _figure(name: str, title: str, caption: str, height: float, draw: Callable[[Any], None]) -> Figure:
+    matplotlib = require("matplotlib", "train")
+    with matplotlib.rc_context(STYLE):
+        # Without pyplot: no display is asked for, nothing stays in memory.
+        figure = require("matplotlib.figure", "train").Figure(figsize=(WIDTH, height), layout="constrained")
+        axes = figure.add_subplot()
+        draw(axes)
+        figure.suptitle(title, x=0.01, ha="left")
+        handles, _ = axes.get_legend_handles_labels()
+        if handles:
+            figure.legend(loc="outside lower center", ncols=2)
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None, "Title": title})
+    svg = re.sub(r"'DejaVu Sans'[^;\"]*", _FONTS, written.getvalue())
+    return Figure(name, caption, svg)

@@ -1,0 +1,114 @@
+"""What a WordNet recipe may say."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ghrq.training.recipe import Recipe, Section
+
+Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Data(Section):
+    """Which hierarchy, and what is held out."""
+
+    source: str = ""
+    """A Princeton ``dict`` folder, or a file of :func:`ghrq.data.wordnet.save`; empty for the shipped nouns."""
+    instances: bool = True
+    """Whether instance hypernyms count: 743,241 pairs with them, 663,508 without."""
+    split: Literal["closure", "direct"] = "closure"
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    split_seed: Annotated[int, Field(ge=0)] = 42
+    """The split stays the same when the seed of the run changes."""
+
+
+class Encoder(Section):
+    """The continuous embedding."""
+
+    dim: Positive = 16
+    initial_scale: Annotated[float, Field(ge=0)] = 1.0
+    hidden: Annotated[int, Field(ge=0)] = 0
+    """0: a table. Otherwise the width of the fully-connected network behind it."""
+
+
+class Quantizer(Section):
+    """The codes. ``random`` gives every synset a random tuple of its own: what the codes must beat."""
+
+    kind: Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only", "random"] = "ghrq"
+    codebook_size: Annotated[int, Field(ge=2)] = 128
+    num_stages: Positive = 4
+    curvature: Rate = 1.0
+    commitment_weight: Annotated[float, Field(ge=0)] = 1.0
+    revive_below: Annotated[float, Field(ge=0, le=1)] = 0.1
+    scale_control: bool = False
+    weight: Annotated[float, Field(ge=0)] = 1.0
+    """Of the quantizer's loss in the whole; 0 leaves the encoder to the contrast alone."""
+    start: Literal["random", "kmeans"] = "random"
+    """``kmeans`` starts the codebooks from the embedding as it is when ``warm_epochs`` are over."""
+    warm_epochs: Annotated[int, Field(ge=0)] = 0
+    """Epochs of contrast alone, before the quantizer joins."""
+
+
+class Contrast(Section):
+    """InfoNCE over ancestors."""
+
+    on: Literal["encoder", "codes"] = "encoder"
+    """Whether the pair's points are the encoder's or the quantizer's; the negatives' are always the encoder's."""
+    negatives: Positive = 50
+    temperature: Rate = 1.0
+    itself: bool = True
+    """Whether the point itself, at distance 0, is among the wrong answers, as in the paper's runs."""
+
+
+class Optimizer(Section):
+    """Of encoder and codebooks; the same for every kind of quantizer."""
+
+    name: Literal["sgd", "adam"] = "sgd"
+    """Riemannian, both of them."""
+    rate: Rate = 1.0
+    codebook_rate: Rate = 1.0
+    epochs: Annotated[int, Field(ge=0)] = 50
+    batch: Positive = 2048
+    decay: Literal["none", "linear"] = "none"
+    """``linear`` brings the rates down to 0 at the end."""
+
+
+class Seq2Seq(Section):
+    """The model that predicts the tuples of ancestors."""
+
+    width: Positive = 256
+    layers: Positive = 4
+    heads: Positive = 8
+    feedforward: Positive = 1024
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    rate: Rate = 1e-3
+    warmup: Annotated[int, Field(ge=0)] = 200
+    """Steps in which the rate grows from 0; afterwards it falls to 0 along a cosine."""
+    epochs: Annotated[int, Field(ge=0)] = 10
+    batch: Positive = 64
+    """Synsets in a batch, each with all its training ancestors: about 8 pairs each."""
+
+
+class Evaluation(Section):
+    """How the codes are judged."""
+
+    k: Positive = 10
+    sources: Annotated[int, Field(ge=0)] = 0
+    """How many of the synsets with held-out ancestors are asked; 0 for all."""
+    map_sources: Annotated[int, Field(ge=0)] = 2000
+    """How many synsets the mean average precision of the embedding is measured on."""
+    glove: str = ""
+    """File of GloVe vectors, for the similarity of synsets that share a tuple."""
+
+
+class WordNetRecipe(Recipe):
+    """Everything that decides a run on WordNet."""
+
+    data: Data = Data()
+    encoder: Encoder = Encoder()
+    quantizer: Quantizer = Quantizer()
+    contrast: Contrast = Contrast()
+    optimizer: Optimizer = Optimizer()
+    seq2seq: Seq2Seq = Seq2Seq()
+    evaluation: Evaluation = Evaluation()

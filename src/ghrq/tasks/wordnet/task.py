@@ -1,0 +1,210 @@
+"""WordNet: embed the noun hierarchy, quantize it, and ask how much of the hierarchy the codes still know."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from ghrq import ResidualQuantizer
+from ghrq.data import wordnet
+from ghrq.data.closure import Closure, Negatives, Split, split_closure, split_direct, wordnet_closure
+from ghrq.nets.embedding import Embedding
+from ghrq.nets.seq2seq import TupleTranslator
+from ghrq.optim import RiemannianAdam, RiemannianSGD
+from ghrq.tasks import Budget, Task
+from ghrq.tasks.wordnet import cells, evaluation
+from ghrq.tasks.wordnet.models import AncestorTranslator, HierarchyEmbedding
+from ghrq.tasks.wordnet.recipe import Data, Optimizer, WordNetRecipe
+from ghrq.training.loop import Stage
+from ghrq.training.progress import Progress
+
+
+class WordNet(Task):
+    """Three stages: the embedding alone (if the recipe warms up), embedding and codes, and the seq2seq on the codes."""
+
+    Recipe = WordNetRecipe
+    recipe: WordNetRecipe
+
+    def __init__(self, recipe: WordNetRecipe, run: Any) -> None:
+        super().__init__(recipe, run)
+        self.nouns, self.closure, self.split = _load(recipe.data)
+        self.train = torch.from_numpy(self.split.train)
+        self.embedding: HierarchyEmbedding | None = None
+        self.translator: AncestorTranslator | None = None
+
+    def stages(self) -> Iterator[Stage]:
+        """See the class."""
+        recipe = self.recipe
+        if recipe.quantizer.kind != "random":
+            self.embedding = self._embedding()
+            if recipe.quantizer.warm_epochs:
+                yield self._embedding_stage("embedding", recipe.quantizer.warm_epochs, weight=0.0)
+            yield self._embedding_stage("codes", recipe.optimizer.epochs, recipe.quantizer.weight)
+        self.translator = self._translator()
+        yield self._translator_stage()
+
+    def evaluate(self, progress: Progress) -> dict[str, Any]:
+        """Everything that the tables and the report show."""
+        assert self.translator is not None
+        return evaluation.evaluate(
+            self.recipe,
+            self.nouns,
+            self.closure,
+            self.split,
+            self.embedding,
+            self.translator.translator,
+            self.codes,
+            progress,
+        )
+
+    @classmethod
+    def cells(cls, budget: Budget, seeds: int, grid: bool) -> Mapping[str, WordNetRecipe]:
+        """All kinds and the random codes at d16/b128, with ``grid`` at the three other capacities too."""
+        return cells.cells(budget, seeds, grid)
+
+    @classmethod
+    def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
+        """Tables 1, 2, 7 and 8 of the paper, WordNet's part of them, with baselines; and pictures."""
+        from ghrq.tasks.wordnet import report  # matplotlib takes its time
+
+        return report.write(results, folder)
+
+    # --- codes -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def codes(self) -> Tensor:
+        """``(n, num_stages)`` the codes of all synsets, once the quantizer is trained."""
+        if self.embedding is None:
+            return self._random_codes()
+        return self.embedding.quantizer.encode(self.embedding.encoder().detach())
+
+    def _random_codes(self) -> Tensor:
+        size, stages, n = self.recipe.quantizer.codebook_size, self.recipe.quantizer.num_stages, len(self.nouns.names)
+        if size**stages < n:
+            raise ValueError(f"{stages} stages of {size} codes make fewer than {n} tuples: use more of either")
+        random = np.random.default_rng(self.recipe.seed)
+        numbers = np.unique(random.integers(size**stages, size=2 * n))
+        while len(numbers) < n:
+            numbers = np.unique(np.concatenate((numbers, random.integers(size**stages, size=n))))
+        numbers = random.permutation(numbers)[:n]
+        return torch.from_numpy(np.stack([numbers // size**i % size for i in range(stages)], axis=1))
+
+    # --- stages ----------------------------------------------------------------------------------------------
+
+    def _embedding(self) -> HierarchyEmbedding:
+        recipe, size = self.recipe, len(self.nouns.names)
+        q = recipe.quantizer
+        assert q.kind != "random"
+        quantizer = ResidualQuantizer(
+            recipe.encoder.dim,
+            q.codebook_size,
+            q.num_stages,
+            q.kind,
+            q.curvature,
+            q.commitment_weight,
+            revive_below=q.revive_below,
+            scale_control=q.scale_control,
+        )
+        encoder = Embedding(size, recipe.encoder.dim, recipe.encoder.initial_scale, recipe.encoder.hidden)
+        return HierarchyEmbedding(encoder, quantizer, Negatives(self.closure, size), recipe.contrast, q.weight)
+
+    def _embedding_stage(self, name: str, epochs: int, weight: float) -> Stage:
+        model, settings = self.embedding, self.recipe.optimizer
+        assert model is not None
+        model.quantizer_weight = weight
+        steps_per_epoch = -(-len(self.train) // settings.batch)
+        steps = epochs * steps_per_epoch
+        optimizer = self._optimizer(model, settings)
+        model.quantizer.attach(optimizer)
+        return Stage(
+            name=name,
+            model=model,
+            optimizer=optimizer,
+            batches=_shuffled(self.train, settings.batch, self.recipe.seed),
+            steps=steps,
+            steps_per_epoch=steps_per_epoch,
+            scheduler=LambdaLR(optimizer, _linear_fall(steps)) if settings.decay == "linear" else None,
+            begin=self._kmeans_start if weight > 0.0 and self.recipe.quantizer.start == "kmeans" else None,
+        )
+
+    def _optimizer(self, model: HierarchyEmbedding, settings: Optimizer) -> torch.optim.Optimizer:
+        groups = [
+            {"params": list(model.encoder.parameters()), "lr": settings.rate},
+            {"params": [model.quantizer.codebooks], "lr": settings.codebook_rate},
+        ]
+        if settings.name == "sgd":
+            return RiemannianSGD(groups, lr=settings.rate)
+        return RiemannianAdam(groups, lr=settings.rate)
+
+    def _kmeans_start(self) -> None:
+        """On every synset once: codes are for all of them, not for the few ancestors that most pairs end in."""
+        assert self.embedding is not None
+        self.embedding.quantizer.initialize(self.embedding.encoder().detach())
+
+    def _translator(self) -> AncestorTranslator:
+        q, s = self.recipe.quantizer, self.recipe.seq2seq
+        translator = TupleTranslator(
+            q.num_stages, q.codebook_size, s.width, s.layers, s.heads, s.feedforward, s.dropout
+        )
+        return AncestorTranslator(translator, self.codes.cpu(), self.split.train)
+
+    def _translator_stage(self) -> Stage:
+        model, settings = self.translator, self.recipe.seq2seq
+        assert model is not None
+        nodes = torch.from_numpy(np.unique(self.split.train[:, 0]))
+        steps_per_epoch = -(-len(nodes) // settings.batch)
+        steps = settings.epochs * steps_per_epoch
+        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, weight_decay=0.01, fused=True)
+        return Stage(
+            name="seq2seq",
+            model=model,
+            optimizer=optimizer,
+            batches=_shuffled(nodes, settings.batch, self.recipe.seed + 1),
+            steps=steps,
+            steps_per_epoch=steps_per_epoch,
+            scheduler=LambdaLR(optimizer, _warmup_and_cosine(settings.warmup, steps)),
+            clip=1.0,
+        )
+
+
+@lru_cache(maxsize=2)
+def _load(data: Data) -> tuple[wordnet.Nouns, Closure, Split]:
+    """Nouns, closure and split: the cells of one table share them."""
+    nouns = wordnet.from_dict(data.source) if Path(data.source or " ").is_dir() else wordnet.load(data.source or None)
+    closure = wordnet_closure(nouns, data.instances)
+    if data.split == "closure":
+        return nouns, closure, split_closure(closure, data.test_fraction, data.split_seed)
+    return nouns, closure, split_direct(nouns.hypernyms(data.instances), closure, data.test_fraction, data.split_seed)
+
+
+def _shuffled(rows: Tensor, batch: int, seed: int) -> Callable[[int], Iterator[Tensor]]:
+    """Batches of ``rows``, epoch after epoch, each in an order of its own that only depends on seed and epoch."""
+    per_epoch = -(-len(rows) // batch)
+
+    def batches(step: int) -> Iterator[Tensor]:
+        while True:
+            epoch, within = divmod(step, per_epoch)
+            order = torch.from_numpy(np.random.default_rng((seed, epoch)).permutation(len(rows)))
+            for part in order.split(batch)[within:]:
+                yield rows[part]
+                step += 1
+
+    return batches
+
+
+def _linear_fall(steps: int) -> Callable[[int], float]:
+    return lambda step: max(0.0, 1.0 - step / max(1, steps))
+
+
+def _warmup_and_cosine(warmup: int, steps: int) -> Callable[[int], float]:
+    def share(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 0.5 * (1.0 + float(np.cos(np.pi * min(1.0, (step - warmup) / max(1, steps - warmup)))))
+
+    return share

@@ -1,0 +1,143 @@
+"""The WordNet task from recipe to results, on a small hierarchy, with every kind of quantizer."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ghrq.data import wordnet
+from ghrq.nets.embedding import Embedding
+from ghrq.tasks.wordnet.cells import CAPACITIES, KINDS, cells
+from ghrq.tasks.wordnet.models import AncestorTranslator
+from ghrq.tasks.wordnet.recipe import WordNetRecipe
+from ghrq.training.recipe import load_recipe
+from ghrq.training.run import Run
+from ghrq.training.train import train
+
+SIZE = 220
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree: node i hangs below node (i-1)//3."""
+    children = np.arange(1, SIZE)
+    edges = np.stack((children, (children - 1) // 3), axis=1).astype(np.int32)
+    words = tuple(f"thing_{i}" for i in range(SIZE))
+    nouns = wordnet.Nouns(
+        names=tuple(f"{word}.n.01" for word in words),
+        lemmas=words,
+        glosses=tuple(f"the thing number {i}" for i in range(SIZE)),
+        offsets=np.arange(SIZE, dtype=np.int32),
+        edges=edges,
+        instance=np.zeros(len(edges), dtype=bool),
+    )
+    path = tmp_path_factory.mktemp("nouns") / "nouns.json.xz"
+    wordnet.save(nouns, path)
+    return path
+
+
+def small(source: Path, *settings: str, base: str = "wordnet/demo") -> WordNetRecipe:
+    sizes = [
+        f"data.source={source}", "encoder.dim=4", "quantizer.codebook_size=8", "quantizer.num_stages=3",
+        "optimizer.batch=128", "contrast.negatives=5", "seq2seq.width=16", "seq2seq.feedforward=32",
+        "seq2seq.batch=32", "evaluation.k=5", "training.trackers=[]",
+    ]  # fmt: skip
+    recipe = load_recipe(base, [*sizes, *settings])
+    assert isinstance(recipe, WordNetRecipe)
+    return recipe
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "random"])
+def test_every_kind_from_recipe_to_results(kind: str, source: Path, tmp_path: Path) -> None:
+    results = train(small(source, f"quantizer.kind={kind}"), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "results.json").read_text()).keys() == results.keys()
+    for beam in ("constrained", "free"):
+        found = results["recall"][beam]
+        assert all(0.0 <= value <= 1.0 for value in found.values())
+        assert found["entity"] <= found["tuple"]
+    assert results["baselines"]["composition"]["filtered"] > results["baselines"]["popularity"]["filtered"] / 2.0
+    assert results["distinct_by_depth"][-1] == round(results["distinct"] * SIZE)
+    assert ("reconstruction" in results) == ("diagnosis" in results) == (kind != "random")
+    if kind == "random":
+        assert results["distinct"] == 1.0
+    else:
+        assert results["diagnosis"]["telescoping_error"] < 1e-6 or kind in ("naive", "dhste-only")
+
+
+def test_the_embedding_learns_the_hierarchy(source: Path, tmp_path: Path) -> None:
+    settings = "quantizer.warm_epochs=40", "optimizer.epochs=0", "seq2seq.epochs=0", "optimizer.rate=0.05"
+    precise = train(small(source, *settings), tmp_path / "long")["reconstruction"]["mean_average_precision"]
+    vague = train(small(source, *settings, "quantizer.warm_epochs=0"), tmp_path / "no")["reconstruction"]
+    assert precise > 2.0 * vague["mean_average_precision"]
+    assert precise > 0.4
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("contrast.on=codes",),
+        ("encoder.hidden=8",),
+        ("data.split=direct",),
+        ("data.instances=false",),
+    ],
+)
+def test_other_choices(settings: tuple[str, ...], source: Path, tmp_path: Path) -> None:
+    results = train(small(source, *settings), tmp_path / "run")
+    assert 0.0 <= results["entity_recall"] <= 1.0
+    losses = [line["contrast"] for line in Run.open(tmp_path / "run").metrics("codes") if "contrast" in line]
+    assert losses
+    assert np.isfinite(losses).all()
+
+
+def test_the_papers_settings_start_at_the_boundary_and_stay_finite(source: Path, tmp_path: Path) -> None:
+    results = train(small(source, "optimizer.epochs=3", "seq2seq.epochs=1", base="wordnet/paper"), tmp_path / "run")
+    assert np.isfinite(results["diagnosis"]["residual_error"]).all()
+
+
+def test_targets_are_the_training_ancestors(source: Path) -> None:
+    codes = torch.arange(12).view(6, 2)
+    train_pairs = np.array([[2, 0], [1, 0], [5, 2], [2, 1], [5, 0]])
+    asked = []
+
+    class Spy(torch.nn.Module):
+        def forward(self, source: torch.Tensor, targets: torch.Tensor, source_of: torch.Tensor) -> torch.Tensor:
+            asked.append((source, targets, source_of))
+            return targets.sum()
+
+    AncestorTranslator(Spy(), codes, train_pairs)(torch.tensor([5, 3, 2]))
+    ((given, targets, source_of),) = asked
+    assert torch.equal(given, codes[[5, 3, 2]])
+    assert torch.equal(targets, codes[[0, 2, 0, 1]])
+    assert source_of.tolist() == [0, 0, 2, 2]
+
+
+def test_cells_cover_the_papers_tables() -> None:
+    cpu = cells("cpu", seeds=2, grid=False)
+    assert {recipe.quantizer.kind for recipe in cpu.values()} == {*KINDS, "random"}
+    assert {recipe.seed for recipe in cpu.values()} == {0, 1}
+    assert {(r.encoder.dim, r.quantizer.codebook_size) for r in cells("cpu", 1, True).values()} == set(CAPACITIES)
+    rates = {(r.optimizer, r.contrast, r.seq2seq) for name, r in cpu.items() if name.startswith("best")}
+    assert len(rates) == 1, "the same optimiser, rates and weights for every kind"
+
+
+def test_kinds_start_from_the_same_losses(source: Path) -> None:
+    """Next to the origin the ball is flat: with the weights of this task, kinds cannot be told apart there."""
+    from ghrq import ResidualQuantizer
+    from ghrq.data.closure import Negatives, wordnet_closure
+    from ghrq.tasks.wordnet.models import HierarchyEmbedding
+
+    closure = wordnet_closure(wordnet.load(source))
+    losses = {}
+    for kind in ("ghrq", "naive", "euclidean"):
+        torch.manual_seed(0)
+        quantizer = ResidualQuantizer(4, 8, 2, kind)
+        quantizer.codebooks.data.copy_(1e-3 * torch.randn(2, 8, 4, generator=torch.Generator().manual_seed(1)))
+        encoder = Embedding(SIZE, 4)
+        encoder.table.data.copy_(1e-3 * torch.randn(SIZE, 4, generator=torch.Generator().manual_seed(2)))
+        model = HierarchyEmbedding(encoder, quantizer, Negatives(closure, SIZE), small(source).contrast, 1.0)
+        torch.manual_seed(3)
+        losses[kind] = {name: loss.item() for name, loss in model(torch.from_numpy(closure.pairs()[:50])).items()}
+    for kind in ("naive", "euclidean"):
+        assert losses[kind] == pytest.approx(losses["ghrq"], rel=1e-4)
