@@ -54,10 +54,15 @@ Row, Times = list[str], dict[str, float]
 # --- the contenders: (task, codebooks, vectors) -> what to call, or None if it does not do that ------------------
 
 
-def ours(kind: str, task: str, books: Tensor, z: Tensor) -> Call:
+def ours(kind: str, task: str, books: Tensor, z: Tensor, compiled: bool = False) -> Call | None:
+    """The quantizer as it is, or its training step through torch.compile, which takes half a minute first."""
+    if compiled and task != "train":
+        return None
     stages, codes, dim = books.shape
     rq = ghrq.ResidualQuantizer(dim, codes, stages, kind, commitment_weight=COMMITMENT, revive_below=0.0)
     rq.codebooks.data.copy_(books)
+    if compiled:
+        rq.compile(fullgraph=True)
     if task == "train":
         return _step(lambda z: (out := rq(z)).z_hat.sum() + out.loss, z, [rq.codebooks])
     rq.eval()
@@ -185,6 +190,7 @@ def _step(loss: Callable[[Tensor], Tensor], z: Tensor, parameters: Sequence[Tens
 
 CONTENDERS: dict[str, Callable[[str, Tensor, Tensor], Call | None]] = {
     **{kind: partial(ours, kind) for kind in KINDS},
+    **{f"{kind} compiled": partial(ours, kind, compiled=True) for kind in ("ghrq", "euclidean")},
     "vq ema": partial(residual_vq, False),
     "vq learnable": partial(residual_vq, True),
     "geoopt": geoopt_cascade,
@@ -195,7 +201,8 @@ CONTENDERS: dict[str, Callable[[str, Tensor, Tensor], Call | None]] = {
 
 
 def geometry(contender: str) -> str:
-    return {"ghrq": "ghrq", "naive": "naive", "geoopt": "naive"}.get(contender, "euclidean")
+    kinds = {"ghrq": "ghrq", "ghrq compiled": "ghrq", "naive": "naive", "geoopt": "naive"}
+    return kinds.get(contender, "euclidean")
 
 
 # --- measuring -------------------------------------------------------------------------------------------------
@@ -240,7 +247,8 @@ def measure_memory(shape: Shape, books: dict[str, Tensor], threads: int, many: i
         codebooks = books[geometry(contender)].numpy()
         return timing.in_fresh_process(extra_memory, contender, task, shape, codebooks, threads)
 
-    sizes = {task: {name: of(name, task, shape) for name in CONTENDERS} for task in ("train", "encode")}
+    names = [name for name in CONTENDERS if not name.endswith("compiled")]
+    sizes = {task: {name: of(name, task, shape) for name in names} for task in ("train", "encode")}
     memory = {task: {name: size for name, size in taken.items() if size >= 0} for task, taken in sizes.items()}
     result = many * shape.stages * torch.int64.itemsize
     memory["encode many"] = {"ghrq": max(0, of("ghrq", "encode", shape._replace(vectors=many)) - result)}
@@ -287,6 +295,15 @@ def judge_times(name: str, medians: dict[str, Times]) -> list[Row]:
     rows = [
         verdict("train: fastest ResidualVQ / ghrq", name, fastest(train, "vq") / train["ghrq"], at_least=speedup),
         verdict("train: ghrq / euclidean", name, train["ghrq"] / train["euclidean"], 1.3),
+        verdict(
+            "train: fastest ResidualVQ / ghrq compiled",
+            name,
+            fastest(train, "vq") / train["ghrq compiled"],
+            at_least=speedup,
+        ),
+        verdict(
+            "train: ghrq / euclidean, both compiled", name, train["ghrq compiled"] / train["euclidean compiled"], 1.3
+        ),
         verdict("encode: ghrq / floor", name, encode["ghrq"] / encode["floor"], 1.15 if wide else 1.5),
     ]
     if wide:

@@ -41,6 +41,13 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):
         state["step"] += 1
         step, mean, square = int(state["step"]), state["exp_avg"], state["exp_avg_sq"]
         gradient, manifold, alpha = _gradient(point, group), _manifold(point), None
+        if isinstance(manifold, Euclidean) and not group["amsgrad"]:
+            # torch's Adam, in place: a table of embeddings is mostly memory to walk through.
+            mean.lerp_(gradient, 1.0 - beta1)
+            square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+            spread = square.sqrt().mul_((1.0 - beta2**step) ** -0.5).add_(group["eps"])
+            point.addcdiv_(mean, spread, value=-group["lr"] / (1.0 - beta1**step))
+            return step
         row: Any = ...
         if isinstance(manifold, PoincareBall):
             row, alpha = (..., slice(1)), ball.gap(point, manifold.c)

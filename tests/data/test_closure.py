@@ -238,3 +238,12 @@ def test_negatives_that_cannot_be():
         Negatives(above, 3)(torch.tensor([0, 2]), 4)
     with pytest.raises(ValueError, match="over 3 nodes, not size=4"):
         Negatives(above, 4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_which_negatives_are_allowed(seed):
+    above = closure(random_dag(seed), 40)
+    nodes = torch.arange(40)
+    everyone = nodes.expand(40, 40)
+    expected = ~(torch.from_numpy(above.contains(nodes[:, None], everyone)) | torch.eye(40, dtype=torch.bool))
+    assert torch.equal(Negatives(above, 40).allows(nodes, everyone), expected)

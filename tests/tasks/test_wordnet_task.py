@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from ghrq.data import wordnet
+from ghrq.data.closure import closure
 from ghrq.nets.embedding import Embedding
+from ghrq.tasks.wordnet import WordNet
 from ghrq.tasks.wordnet.cells import CAPACITIES, KINDS, cells
 from ghrq.tasks.wordnet.models import AncestorTranslator
 from ghrq.tasks.wordnet.recipe import WordNetRecipe
@@ -141,3 +143,16 @@ def test_kinds_start_from_the_same_losses(source: Path) -> None:
         losses[kind] = {name: loss.item() for name, loss in model(torch.from_numpy(closure.pairs()[:50])).items()}
     for kind in ("naive", "euclidean"):
         assert losses[kind] == pytest.approx(losses["ghrq"], rel=1e-4)
+
+
+def test_hard_negatives_are_ancestors_of_others_and_never_of_ones_own(source: Path, tmp_path: Path) -> None:
+    recipe = small(source, "contrast.ancestor_share=0.6", "contrast.negatives=10")
+    task = WordNet(recipe, Run.create(tmp_path / "run", recipe))
+    model, pairs = task._embedding(), task.train[:64]
+    torch.manual_seed(0)
+    drawn = model._draw(pairs)
+    known = closure(task.split.train, SIZE)
+    assert not known.contains(pairs[:, :1].expand_as(drawn).numpy(), drawn.numpy()).any()
+    assert not (drawn == pairs[:, :1]).any()
+    among = torch.isin(drawn, pairs[:, 1]).float().mean(0)
+    assert among[:6].mean() > among[6:].mean() + 0.2

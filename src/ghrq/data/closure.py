@@ -191,6 +191,14 @@ class Negatives(nn.Module):
         rank = (draw * allowed).long()
         return rank + torch.searchsorted(self.shifts.index_select(0, sources), rank, right=True)
 
+    @torch.no_grad()
+    def allows(self, sources: Tensor, nodes: Tensor) -> Tensor:
+        """Whether ``nodes (B, k)`` may be negatives of ``sources (B,)``: ``(B, k)`` bool."""
+        shifts = self.shifts.index_select(0, sources)
+        excluded = shifts + torch.arange(shifts.shape[1], device=shifts.device)
+        place = torch.searchsorted(excluded, nodes).clamp_(max=shifts.shape[1] - 1)
+        return excluded.gather(1, place) != nodes
+
 
 class _Rows(NamedTuple):
     """Rows of different lengths: row i is ``values[starts[i] : starts[i] + counts[i]]``."""

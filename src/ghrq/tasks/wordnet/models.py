@@ -37,7 +37,7 @@ class HierarchyEmbedding(nn.Module):
     def forward(self, pairs: Tensor) -> dict[str, Tensor]:
         """The losses of ``pairs (B, 2)``, synset and ancestor."""
         settings, c = self.contrast, self.quantizer.curvature
-        drawn = self.negatives(pairs[:, 0], settings.negatives)
+        drawn = self._draw(pairs)
         z = self.encoder()
         points, gaps = to_ball(z, c)
         nodes = pairs.T.reshape(-1)
@@ -56,6 +56,16 @@ class HierarchyEmbedding(nn.Module):
         )
         loss = losses["contrast"] + self.quantizer_weight * losses.get("quantizer", 0.0)
         return {"loss": loss, **losses}
+
+    def _draw(self, pairs: Tensor) -> Tensor:
+        """Negatives ``(B, k)``: uniform ones, the first of them replaced by ancestors of other pairs where allowed."""
+        u, v = pairs.unbind(1)
+        drawn = self.negatives(u, self.contrast.negatives)
+        hard = round(self.contrast.ancestor_share * self.contrast.negatives)
+        if hard:
+            ancestors = v[torch.randint(len(v), (len(u), hard), device=v.device)]
+            drawn[:, :hard] = torch.where(self.negatives.allows(u, ancestors), ancestors, drawn[:, :hard])
+        return drawn
 
     @torch.no_grad()
     def points(self) -> Tensor:

@@ -56,6 +56,11 @@ class Contrast(Section):
     on: Literal["encoder", "codes"] = "encoder"
     """Whether the pair's points are the encoder's or the quantizer's; the negatives' are always the encoder's."""
     negatives: Positive = 50
+    ancestor_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """How many of the negatives are ancestors in other pairs of the batch: frequent ones, so hard to tell apart."""
+    outside: Literal["closure", "train"] = "closure"
+    """What is never a negative: all true ancestors, as in the paper's runs (that is to know the held-out ones), or
+    only those that follow from the training pairs."""
     temperature: Rate = 1.0
     itself: bool = True
     """Whether the point itself, at distance 0, is among the wrong answers, as in the paper's runs."""

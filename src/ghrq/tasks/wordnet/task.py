@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from ghrq import ResidualQuantizer
 from ghrq.data import wordnet
-from ghrq.data.closure import Closure, Negatives, Split, split_closure, split_direct, wordnet_closure
+from ghrq.data.closure import Closure, Negatives, Split, closure, split_closure, split_direct, wordnet_closure
 from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
 from ghrq.optim import RiemannianAdam, RiemannianSGD
@@ -111,7 +111,8 @@ class WordNet(Task):
             scale_control=q.scale_control,
         )
         encoder = Embedding(size, recipe.encoder.dim, recipe.encoder.initial_scale, recipe.encoder.hidden)
-        return HierarchyEmbedding(encoder, quantizer, Negatives(self.closure, size), recipe.contrast, q.weight)
+        known = self.closure if recipe.contrast.outside == "closure" else closure(self.split.train, size)
+        return HierarchyEmbedding(encoder, quantizer, Negatives(known, size), recipe.contrast, q.weight)
 
     def _embedding_stage(self, name: str, epochs: int, weight: float) -> Stage:
         model, settings = self.embedding, self.recipe.optimizer
@@ -176,10 +177,10 @@ class WordNet(Task):
 def _load(data: Data) -> tuple[wordnet.Nouns, Closure, Split]:
     """Nouns, closure and split: the cells of one table share them."""
     nouns = wordnet.from_dict(data.source) if Path(data.source or " ").is_dir() else wordnet.load(data.source or None)
-    closure = wordnet_closure(nouns, data.instances)
+    above = wordnet_closure(nouns, data.instances)
     if data.split == "closure":
-        return nouns, closure, split_closure(closure, data.test_fraction, data.split_seed)
-    return nouns, closure, split_direct(nouns.hypernyms(data.instances), closure, data.test_fraction, data.split_seed)
+        return nouns, above, split_closure(above, data.test_fraction, data.split_seed)
+    return nouns, above, split_direct(nouns.hypernyms(data.instances), above, data.test_fraction, data.split_seed)
 
 
 def _shuffled(rows: Tensor, batch: int, seed: int) -> Callable[[int], Iterator[Tensor]]:
