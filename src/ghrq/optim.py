@@ -45,8 +45,9 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):
             # torch's Adam, in place: a table of embeddings is mostly memory to walk through.
             mean.lerp_(gradient, 1.0 - beta1)
             square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-            spread = square.sqrt().mul_((1.0 - beta2**step) ** -0.5).add_(group["eps"])
-            point.addcdiv_(mean, spread, value=-group["lr"] / (1.0 - beta1**step))
+            grown = 1.0 - beta1**step
+            spread = square.sqrt().mul_(grown * (1.0 - beta2**step) ** -0.5).add_(grown * group["eps"])
+            point.addcdiv_(mean, spread, value=-group["lr"])
             return step
         row: Any = ...
         if isinstance(manifold, PoincareBall):

@@ -196,7 +196,7 @@ class Negatives(nn.Module):
         """Whether ``nodes (B, k)`` may be negatives of ``sources (B,)``: ``(B, k)`` bool."""
         shifts = self.shifts.index_select(0, sources)
         excluded = shifts + torch.arange(shifts.shape[1], device=shifts.device)
-        place = torch.searchsorted(excluded, nodes).clamp_(max=shifts.shape[1] - 1)
+        place = torch.searchsorted(excluded, nodes.contiguous()).clamp_(max=shifts.shape[1] - 1)
         return excluded.gather(1, place) != nodes
 
 
