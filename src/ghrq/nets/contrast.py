@@ -67,8 +67,8 @@ class _InfoNCE(torch.autograd.Function):
         for_u, for_v, for_table = torch.empty_like(u), torch.empty_like(v), torch.zeros_like(table)
         losses = u.new_empty(rows)
         size = max(1, _CHUNK_ELEMENTS // (k * u.shape[1]))
-        for rows_here in torch.arange(rows, device=u.device).split(size):
-            at = slice(int(rows_here[0]), int(rows_here[-1]) + 1)
+        for start in range(0, rows, size):
+            at = slice(start, start + size)
             x, gap = u[at].unsqueeze(1), alpha[at].unsqueeze(1)
             drawn = negatives[at].reshape(-1)
             n, n_gap = table[drawn].view(-1, k, u.shape[1]), gaps[drawn].view(-1, k, 1)
