@@ -74,8 +74,8 @@ class Example:
 class Regime:
     """Where in the ball, in what type, and how well.
 
-    ``unit`` is for the exponential map where nothing wider than its type is left: a geodesic that ends next to the
-    origin is right to that fraction of where it began, and cannot be right to a fraction of itself.
+    ``unit`` is for the exponential map where nothing wider than its type is left: a geodesic that ends at the origin
+    is right to that fraction of where it began, and cannot be right to a fraction of itself.
     """
 
     dtype: torch.dtype
@@ -88,7 +88,7 @@ class Regime:
 GAP_HALF = -math.log10(1.0 - math.sqrt(0.5))
 FLOAT32 = Regime(torch.float32, (1, 2, 3, 8, 64), 5.0, 1e-6, 0.0)
 FLOAT32_WIDE = Regime(torch.float32, (512,), 5.0, 1e-6, 0.0)
-FLOAT64_INSIDE = Regime(torch.float64, (1, 2, 3, 8, 64), GAP_HALF, 1e-14, 2e-15)
+FLOAT64_INSIDE = Regime(torch.float64, (1, 2, 3, 8, 64), GAP_HALF, 1e-14, 1e-31)
 FLOAT64_BOUNDARY = Regime(torch.float64, (1, 2, 3, 8, 64), 9.3, 1e-13, 1e-14)
 # Float32 throughout, as on a device without float64.
 NARROW = Regime(torch.float32, (1, 2, 3, 8, 64), 5.0, 3e-6, 2e-6)

@@ -194,8 +194,8 @@ def logmap0_with_gap(y: Tensor, beta: Tensor, c: Curvature) -> Tensor:
 def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
     """Follow the geodesic that leaves ``x`` with velocity ``v``: ``x ⊕ (tanh(√c λ_x‖v‖/2) v / (√c‖v‖))``.
 
-    This sum meets opposite points, so its vectors are float64 as well. Where they are float64 to begin with, a
-    geodesic that ends next to the origin is right to 1e-15 of ``‖x‖``, not of itself. ``(..., d)``.
+    This sum meets opposite points, so its vectors are float64 as well, and where they cancel it is computed to twice
+    those digits. ``(..., d)``.
     """
     dtype = numerics.result_type(x, v)
     x, v, c = numerics.computable(x), numerics.computable(v), numerics.checked(c)

@@ -6,12 +6,21 @@ import torch
 from torch import Tensor
 
 Curvature = float | Tensor
+# A number to twice the digits of its type: a value and what it lacks.
+InTwo = tuple[Tensor, Tensor]
 
 # Below this argument the quotients asinh(√u)/√u and tanh(√u)/√u are summed as power series: there the closed
 # form is 0/0 at the origin and its derivative cancels. Both series are exact to float64 at this radius.
 _SERIES_BELOW = 1e-2
 _ASINHC = (1.0, -1 / 6, 3 / 40, -5 / 112, 35 / 1152, -63 / 2816, 231 / 13312, -143 / 10240)
 _TANHC = (1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875)
+
+# Terms that cancel in the inner half of the ball (gap above 0.5) have u = t² < 0.78. There Lambert's fraction, ended
+# at this odd number, is exact to more than twice the digits of float64, and what lies inside of the second number
+# counts less than the last digit of the outer value's error.
+_FRACTION_BELOW = 0.8
+_FRACTION_ENDS = 37
+_FRACTION_IN_TWO = 17
 
 
 def result_type(*tensors: Tensor) -> torch.dtype:
@@ -110,8 +119,16 @@ def compensated_gap(x: Tensor, c: Curvature) -> Tensor:
     return _gap_in_two(x, c)[0]
 
 
-def _gap_in_two(x: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
-    """``1 - c‖x‖²`` as the sum of two numbers: squares are split into value and rounding error, both are added up."""
+def _gap_in_two(x: Tensor, c: Curvature) -> InTwo:
+    """``1 - c‖x‖²`` as the sum of two numbers."""
+    square, error = _square_in_two(x, c)
+    total, left = two_sum(torch.ones_like(square), -square)
+    # Near the boundary the rest is no smaller than the first difference: once more, so that it is.
+    return two_sum(total, left - error)
+
+
+def _square_in_two(x: Tensor, c: Curvature) -> InTwo:
+    """``c‖x‖²`` likewise: squares are split into value and rounding error, both are added up."""
     value, error = _sum_in_two(*two_product(x, x), dim=-1)
     # c in two parts as well: what it loses by rounding to x's type counts against the gap.
     c = torch.as_tensor(c, dtype=torch.float64 if isinstance(c, float) else c.dtype)
@@ -119,9 +136,7 @@ def _gap_in_two(x: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
     low = (c - high.to(c.dtype)).to(x)
     high = high.to(x)
     square, rounding = two_product(value, high)
-    total, left = two_sum(torch.ones_like(square), -square)
-    # Near the boundary the rest is no smaller than the first difference: once more, so that it is.
-    return two_sum(total, left - (rounding + high * error + low * value))
+    return square, rounding + high * error + low * value
 
 
 def _sum_in_two(value: Tensor, error: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -161,8 +176,9 @@ def compensated_mass(x: Tensor, w: Tensor, c: Curvature) -> Tensor:
 def compensated_sum(plain: Tensor, x: Tensor, v: Tensor, alpha: Tensor, square: Tensor, c: Curvature) -> Tensor:
     """The ``plain`` sum ``x + tanh(t) v / (√c‖v‖)``, ``t² = square``, to all digits where the two terms meet head on.
 
-    What x has across v comes from Gram-Schmidt, twice and the first time without rounding; what is left along v
-    is the difference of how much the two terms lack of the boundary, each known to all its digits.
+    In the outer half of the ball, what x has across v comes from Gram-Schmidt, twice and the first time without
+    rounding; what is left along v is the difference of how much the two terms lack of the boundary, each known to
+    all its digits. In the inner half that is nearly 1, and the second term is computed to twice the digits instead.
     """
     length = norm(v)
     share = 1.0 / torch.where(length == 0.0, 1.0, length.square())
@@ -173,9 +189,43 @@ def compensated_sum(plain: Tensor, x: Tensor, v: Tensor, alpha: Tensor, square: 
     root = torch.as_tensor(c, dtype=x.dtype, device=x.device).sqrt()
     lack = (alpha + c * square_norm(across)) / (1.0 - root * along * length)
     lack = lack - 2.0 / (1.0 + (2.0 * square.sqrt()).exp())
-    # Only in the outer half: next to the origin what they lack is nearly 1, and its rounding more than the plain sum's.
-    head_on = (along < 0.0) & (alpha < 0.5)
-    return torch.where(head_on, across + v * (lack / torch.where(head_on, root * length, 1.0)), plain)
+    inner = (along < 0.0) & (alpha > 0.25) & (square < _FRACTION_BELOW)
+    outer = (along < 0.0) & (alpha < 0.5)
+    outer_sum = across + v * (lack / torch.where(outer, root * length, 1.0))
+    return torch.where(inner, _inner_sum(x, v, c), torch.where(outer, outer_sum, plain))
+
+
+def _inner_sum(x: Tensor, v: Tensor, c: Curvature) -> Tensor:
+    """``x + tanh(t) v / (√c‖v‖)``, ``t = √c‖v‖ / α``, with the second term to twice the digits of its type."""
+    gap = _gap_in_two(x, c)
+    square = _quotient_in_two(_quotient_in_two(_square_in_two(v, c), gap), gap)
+    share, share_error = _quotient_in_two(_tanhc_in_two(square), gap)
+    value, error = two_product(share, v)
+    total, left = two_sum(x, value)
+    return total + (left + error + share_error * v)
+
+
+def _tanhc_in_two(u: InTwo) -> InTwo:
+    """``tanh(√u)/√u`` by Lambert's continued fraction ``1 / (1 + u / (3 + u / (5 + …)))``, to twice the digits.
+
+    What an inner denominator loses by rounding hardly reaches the outside, so only the outer ones are kept in two.
+    """
+    denominator = torch.full_like(u[0], _FRACTION_ENDS)
+    for odd in range(_FRACTION_ENDS - 2, _FRACTION_IN_TWO, -2):
+        denominator = odd + u[0] / denominator
+    in_two = denominator, torch.zeros_like(denominator)
+    for odd in range(_FRACTION_IN_TWO, 0, -2):
+        value, error = _quotient_in_two(u, in_two)
+        total, rounding = two_sum(torch.full_like(value, odd), value)
+        in_two = total, rounding + error
+    return _quotient_in_two((torch.ones_like(denominator), torch.zeros_like(denominator)), in_two)
+
+
+def _quotient_in_two(a: InTwo, b: InTwo) -> InTwo:
+    """``a / b`` of numbers that are given as value and error."""
+    quotient = a[0] / b[0]
+    value, error = two_product(quotient, b[0])
+    return quotient, ((a[0] - value) - error + a[1] - quotient * b[1]) / b[0]
 
 
 def two_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
