@@ -30,9 +30,9 @@ _DOUBT = 2.0**17
 _FEW = 4
 
 # torch finds the minimum of a row about ten times faster than its place. So rows are cut into blocks of this many
-# values (wide rows into the second): minimum of each block, place of the best block, place within it.
-_BLOCK, _WIDE_BLOCK, _WIDE = 32, 64, 512
-
+# values (wide rows into the second): minimum of each block, place of the best block, place within it. Narrow rows
+# are one block.
+_BLOCK, _WIDE_BLOCK, _NARROW, _WIDE = 32, 64, 256, 512
 
 # More than any place over any difference between two values that matters.
 _FAR = 1e30
@@ -111,20 +111,29 @@ def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Tensor:
 
 
 def _minimum(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest value of each row and its place."""
+    """The smallest value of each row and its place; ``values (rows, columns)`` may be overwritten."""
     rows, columns = values.shape
-    size = _WIDE_BLOCK if columns >= _WIDE else _BLOCK
-    if columns < 4 * size or columns % size or values.device.type != "cpu":
+    if values.device.type != "cpu":
         best, place = values.min(dim=1)
         return best, place
+    size = _WIDE_BLOCK if columns >= _WIDE else _BLOCK
+    if columns < _NARROW or columns % size:
+        best = values.amin(dim=1)
+        return best, _place(values, best)
     blocks = values.view(rows, columns // size, size)
     best, block = blocks.amin(dim=2).min(dim=1)
     starts = torch.arange(0, rows * blocks.shape[1], blocks.shape[1], device=values.device)
-    within = blocks.view(-1, size).index_select(0, block + starts)
-    # Where a value is the best, -place is left; elsewhere something far below. A sum and a maximum run at full speed.
-    place = torch.arange(0, -size, -1, dtype=values.dtype, device=values.device)
-    place = place.add(within.sub_(best.unsqueeze(1)), alpha=-_FAR).amax(dim=1)
-    return best, block * size - place.long()
+    return best, block * size + _place(blocks.view(-1, size).index_select(0, block + starts), best)
+
+
+def _place(values: Tensor, best: Tensor) -> Tensor:
+    """Where ``best (rows,)`` stands first in each row of ``values``, which is overwritten.
+
+    There -place is left, elsewhere something far below: a sum and a maximum run at full speed.
+    """
+    place = torch.arange(0, -values.shape[1], -1, dtype=values.dtype, device=values.device)
+    torch.add(place, values.sub_(best.unsqueeze(1)), alpha=-_FAR, out=values)
+    return -values.amax(dim=1).long()
 
 
 def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, index: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ def shrink(x: Tensor, c: Curvature, bound: float) -> Tensor:
 
 def combine(a: Tensor, x: Tensor, b: Tensor, y: Tensor) -> Tensor:
     """``a x + b y`` for float64 coefficients ``(..., 1)`` and vectors of their own type."""
-    return a.to(x.dtype) * x + b.to(y.dtype) * y
+    return torch.addcmul(a.to(x.dtype) * x, b.to(y.dtype), y)
 
 
 def asinh(t: Tensor) -> Tensor:

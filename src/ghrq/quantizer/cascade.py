@@ -114,7 +114,8 @@ def walk(
         gaps, chord = gap * code_gap, c * square
         denominator = gaps + chord
         shrink = chord / denominator
-        toward = (difference * (code_gap / denominator)).addcmul(code, shrink, value=-1.0)
+        chained = None if aggregation == "nested" else (difference * (gap / denominator)).addcmul_(r, shrink)
+        toward = difference.mul_(code_gap / denominator).addcmul_(code, shrink, value=-1.0)
         yield Step(found.chosen, code, code_gap, r, gap, toward, square)
-        r = toward if aggregation == "nested" else (difference * (gap / denominator)).addcmul(r, shrink)
+        r = toward if chained is None else chained
         gap, norm = gaps / denominator, square / denominator
