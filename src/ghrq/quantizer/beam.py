@@ -5,16 +5,30 @@ from torch import Tensor
 
 from ghrq import ball
 from ghrq.nearest import CodeTable
-from ghrq.quantizer.cascade import Aggregation, aggregate, walk
+from ghrq.quantizer.cascade import Aggregation, Sum, aggregate, walk
 from ghrq.quantizer.maps import to_ball
 
 
-def beam_search(v: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int, beam: int) -> Tensor:
+def beam_search(
+    v: Tensor, table: CodeTable, wide: CodeTable, c: float, aggregation: Aggregation, depth: int, beam: int
+) -> Tensor:
     """Codes ``(n, depth)`` of tangent vectors ``v (n, d)``: the nearest of ``beam`` candidates and the greedy ones.
+
+    ``wide`` is the same table in float64, by which the candidates are compared in the end.
+    """
+    steps = walk(*to_ball(v, c), table, c, aggregation, depth)
+    greedy = torch.stack([step.chosen for step in steps], dim=-1)
+    codes = torch.cat((greedy.unsqueeze(1), beam_candidates(v, table, c, aggregation, depth, beam)), dim=1)
+    best = distances(v, codes, wide, c, aggregation).argmin(dim=1)
+    return codes.gather(1, best.view(-1, 1, 1).expand(-1, -1, depth)).squeeze(1)
+
+
+def beam_candidates(v: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int, beam: int) -> Tensor:
+    """The ``min(beam, K^depth)`` distinct tuples of codes that stay to the end: ``v (n, d)`` -> ``(n, ·, depth)``.
 
     Adding ẑ on the left is an isometry, so a candidate's error after one more code y is ``d(y, R)``, R being what is
     left of the point: the tracked residual under the nested rule, ``(-ẑ) ⊕ z`` under the chained one. Candidates are
-    kept by float32 products; which of them is nearest in the end is decided in float64.
+    kept by float32 products, so their order is no more than that; :func:`distances` are exact.
     """
     point, gap = to_ball(v, c)
     count, d = point.shape
@@ -30,15 +44,24 @@ def beam_search(v: Tensor, table: CodeTable, c: float, aggregation: Aggregation,
             subtract = -stage.codes[chosen], stage.gaps[chosen].unsqueeze(-1)
         else:
             parents, gaps = point.unsqueeze(1), gap.unsqueeze(1)
-            total = aggregate(_parts(codes, table.codes), c, aggregation)
-            subtract = -total.point, total.gap.to(point.dtype)
+            total = _together(codes, table, c, aggregation)
+            subtract = -total.point, total.gap
         left, left_gap = ball.mobius_add_with_gaps(*subtract, parents, gaps, c)
-    greedy = torch.stack([step.chosen for step in walk(point, gap, table, c, aggregation, depth)], dim=-1)
-    codes = torch.cat((greedy.unsqueeze(1), codes), dim=1)
-    z, _ = to_ball(v.double(), c)
-    z_hat = aggregate(_parts(codes, table.codes.double()), c, aggregation).point
-    best = ball.distance(z_hat, z.unsqueeze(1), c).argmin(dim=1)
-    return codes.gather(1, best.view(-1, 1, 1).expand(-1, -1, depth)).squeeze(1)
+    return codes
+
+
+def distances(v: Tensor, codes: Tensor, wide: CodeTable, c: float, aggregation: Aggregation) -> Tensor:
+    """How far tangent vectors ``v (n, d)`` are from what ``codes (n, b, depth)`` stand for: ``(n, b)`` float64.
+
+    Geodesic distances; in flat space ``‖x - y‖``. ``wide``: a table in float64.
+    """
+    z, gap = to_ball(v.double(), c)
+    z_hat = _together(codes, wide, c, aggregation)
+    length = torch.linalg.vector_norm(z_hat.point - z.unsqueeze(1), dim=-1)
+    if c == 0.0:
+        return length
+    root = c**0.5
+    return (root * length * (gap.unsqueeze(1) * z_hat.gap).squeeze(-1).rsqrt()).asinh() * (2.0 / root)
 
 
 def _errors(left: Tensor, left_gap: Tensor, stage: CodeTable) -> Tensor:
@@ -47,5 +70,8 @@ def _errors(left: Tensor, left_gap: Tensor, stage: CodeTable) -> Tensor:
     return ((2.0 * values + left.square().sum(-1, keepdim=True)) / left_gap).flatten(1)
 
 
-def _parts(codes: Tensor, codebooks: Tensor) -> list[Tensor]:
-    return [codebooks[i][codes[..., i]] for i in range(codes.shape[-1])]
+def _together(codes: Tensor, table: CodeTable, c: float, aggregation: Aggregation) -> Sum:
+    """What ``codes (..., depth)`` stand for: ``(..., d)`` and its gap, by the gaps that the table knows."""
+    columns = codes.unbind(-1)
+    parts = [table.codes[i][column] for i, column in enumerate(columns)]
+    return aggregate(parts, c, aggregation, [table.gaps[i][column].unsqueeze(-1) for i, column in enumerate(columns)])

@@ -7,20 +7,18 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from ghrq import ball, distributed, numerics
+from ghrq import ball, distributed
 from ghrq.hub import HubMixin
 from ghrq.manifold import Euclidean, ManifoldParameter, PoincareBall
-from ghrq.nearest import CodeTable, code_table
+from ghrq.nearest import code_table
 from ghrq.quantizer import cascade
-from ghrq.quantizer.beam import beam_search
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.checks import at_least, check_codes, check_vectors, from_to, one_of
-from ghrq.quantizer.chunks import by_chunks
+from ghrq.quantizer.checks import at_least, check_vectors, from_to, one_of
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, forget_moments, initial_codebooks, revive
+from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import check_convention, convention
-from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, Diagnosis, diagnose
+from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS
 from ghrq.quantizer.kmeans import kmeans
-from ghrq.quantizer.maps import from_ball, to_ball
 from ghrq.quantizer.scale import EncoderScale
 from ghrq.quantizer.straight_through import Commitment, Gradient, Routed, Rows, attached_route, transport_route
 
@@ -46,7 +44,7 @@ class Quantized(NamedTuple):
     """``()`` codebook loss plus weighted commitment loss, to add to the reconstruction loss."""
 
 
-class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residual-quantization", "hyperbolic"]):
+class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-quantization", "hyperbolic"]):
     """Quantize vectors into ``num_stages`` codes each, coarse to fine, on the Poincaré ball.
 
     >>> rq = ResidualQuantizer(dim=32, codebook_size=256, num_stages=4)
@@ -244,68 +242,7 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
 
         return optimizer.register_step_pre_hook(forget)
 
-    # --- codes and back ------------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def encode(self, z: Tensor, depth: int | None = None, beam: int = 1) -> Tensor:
-        """The codes of ``z (..., dim)``: ``(..., depth)`` int64, by default at full depth. Constant extra memory.
-
-        ``beam > 1`` keeps that many candidates from stage to stage. It never ends farther from z than ``beam=1``,
-        and takes more than ``beam`` times as long.
-        """
-        depth = self.num_stages if depth is None else depth
-        at_least("depth", depth, 1, whole=True)
-        if not 1 <= depth <= self.num_stages:
-            raise ValueError(f"depth must be from 1 to num_stages={self.num_stages}, got {depth}")
-        at_least("beam", beam, 1, whole=True)
-        check_vectors(z, self.dim, None)
-        table = self._table(z.dtype)
-        codes = by_chunks(lambda rows: self._encode(rows, table, depth, beam), z.reshape(-1, self.dim), beam)
-        return codes.reshape(*z.shape[:-1], depth)
-
-    @torch.no_grad()
-    def decode(self, codes: Tensor) -> Tensor:
-        """The vectors that ``codes (..., depth)`` stand for: ``(..., dim)``, for any depth from 1 to ``num_stages``.
-
-        The first codes alone are the coarse version: ``decode(codes[..., :2])``.
-        """
-        return self._decode(codes, prefixes=False)
-
-    @torch.no_grad()
-    def prefixes(self, codes: Tensor) -> Tensor:
-        """:meth:`decode` at every depth at once: ``codes (..., depth)`` -> ``(..., depth, dim)``."""
-        return self._decode(codes, prefixes=True)
-
-    @torch.no_grad()
-    def diagnose(self, z: Tensor) -> Diagnosis:
-        """Measure how well ``z (..., dim)`` is quantized; see :class:`ghrq.quantizer.diagnosis.Diagnosis`."""
-        check_vectors(z, self.dim, None)
-        if z.numel() == 0:
-            raise ValueError(f"diagnose needs at least one vector, got shape {tuple(z.shape)}")
-        rows = z.reshape(-1, self.dim)
-        points, _ = self._to_ball(self._computable(self.project_in(rows)))
-        return diagnose(points, self.encode(rows), self.codebooks, self.curvature, self.aggregation)
-
     # --- inside --------------------------------------------------------------------------------------------
-
-    def _computable(self, v: Tensor) -> Tensor:
-        """In the type that the cascade is computed in: float32, or float64 if vectors or codebooks are."""
-        wide = torch.float64 in (v.dtype, self.codebooks.dtype)
-        return v.to(torch.float64 if wide else torch.float32)
-
-    def _table(self, dtype: torch.dtype) -> CodeTable:
-        wide = torch.float64 in (dtype, self.codebooks.dtype)
-        return code_table(self.codebooks.to(torch.float64 if wide else torch.float32), self.curvature)
-
-    def _scaled(self, v: Tensor) -> Tensor:
-        return v if self.scale is None else v * self.scale().to(v.dtype)
-
-    def _to_ball(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        return to_ball(self._scaled(v), self.curvature)
-
-    def _from_ball(self, point: Tensor, gap: Tensor) -> Tensor:
-        v = from_ball(point, gap, self.curvature)
-        return v if self.scale is None else v / self.scale().to(v.dtype)
 
     def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> Rows:
         lead = z.shape[:-1]
@@ -364,35 +301,6 @@ class ResidualQuantizer(nn.Module, HubMixin, library_name="ghrq", tags=["residua
     def _loss(self, routed: Routed) -> Tensor:
         loss = self.commitment_weight * routed.commitment_loss.sum()
         return loss if self.midpoints is not None else loss + routed.codebook_loss.sum()
-
-    def _encode(self, z: Tensor, table: CodeTable, depth: int, beam: int) -> Tensor:
-        with torch.autocast(z.device.type, enabled=False):
-            v = self._scaled(self._computable(self.project_in(z)))
-            if beam > 1:
-                return beam_search(v, table, self.curvature, self.aggregation, depth, beam)
-            point, gap = to_ball(v, self.curvature)
-            steps = cascade.walk(point, gap, table, self.curvature, self.aggregation, depth)
-            return torch.stack([step.chosen for step in steps], dim=-1)
-
-    def _decode(self, codes: Tensor, prefixes: bool) -> Tensor:
-        check_codes(codes, self.num_stages, self.codebook_size)
-        depth = codes.shape[-1]
-        put_together = cascade.prefixes if prefixes else cascade.aggregate
-        # Sums of many codes may pass near the boundary and come back: in float64 nothing is lost on the way.
-        books, book_gaps = (
-            self.codebooks.to(numerics.wide_dtype(self.codebooks)),
-            ball.gap(self.codebooks, self.curvature),
-        )
-
-        def vectors(rows: Tensor) -> Tensor:
-            columns = rows.long().unbind(-1)
-            parts = [books[i].index_select(0, column) for i, column in enumerate(columns)]
-            gaps = [book_gaps[i].index_select(0, column) for i, column in enumerate(columns)]
-            v = self._from_ball(*put_together(parts, self.curvature, self.aggregation, gaps))
-            return self.project_out(v.to(self.codebooks.dtype))
-
-        shape = (*codes.shape, self.dim) if prefixes else (*codes.shape[:-1], self.dim)
-        return by_chunks(vectors, codes.reshape(-1, depth)).reshape(shape)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if f"{prefix}convention" in state_dict:

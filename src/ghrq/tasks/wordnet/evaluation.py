@@ -33,24 +33,28 @@ def evaluate(
     split: Split,
     embedding: HierarchyEmbedding | None,
     translator: TupleTranslator,
+    quantized: Tensor,
     codes: Tensor,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Everything about ``codes (n, N)`` and the models behind and upon them, ready for JSON."""
+    """Everything about the quantizer's codes ``quantized (n, N)`` and the models behind and upon them, ready for JSON.
+
+    ``codes (n, N)`` are those that the seq2seq knows, the same unless collisions were settled.
+    """
     settings, chance = recipe.evaluation, np.random.default_rng(recipe.seed)
     recalls = _recalls(settings, split, translator, codes, chance, progress)
     results: dict[str, Any] = {
         "entity_recall": recalls["constrained"]["entity_filtered"],
-        "distinct": hierarchy.uniqueness(codes.numpy()),
-        "distinct_frequent": hierarchy.distinct_tuples(codes.numpy(), _frequent(closure)),
+        "distinct": hierarchy.uniqueness(quantized.numpy()),
+        "distinct_frequent": hierarchy.distinct_tuples(quantized.numpy(), _frequent(closure)),
         "recall": recalls,
         "baselines": {
             "popularity": popularity_recall(split.train, split.test, settings.k)._asdict(),
             "composition": composition_recall(split.train, split.test, closure.size, settings.k)._asdict(),
         },
-        "distinct_by_depth": [len(codes[:, : i + 1].unique(dim=0)) for i in range(codes.shape[1])],
-        "similarity": _similarities(settings, nouns, codes),
-        "examples": _examples(nouns, codes),
+        "distinct_by_depth": [len(quantized[:, : i + 1].unique(dim=0)) for i in range(quantized.shape[1])],
+        "similarity": _similarities(settings, nouns, quantized),
+        "examples": _examples(nouns, quantized),
     }
     if embedding is not None:
         results |= _of_embedding(settings, closure, embedding, chance)

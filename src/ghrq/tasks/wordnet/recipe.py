@@ -48,6 +48,8 @@ class Quantizer(Section):
     """``kmeans`` starts the codebooks from the embedding as it is when ``warm_epochs`` are over."""
     warm_epochs: Annotated[int, Field(ge=0)] = 0
     """Epochs of contrast alone, before the quantizer joins."""
+    collisions: Literal["none", "reassign"] = "none"
+    """``reassign`` moves synsets that share a tuple to the next best free ones before the seq2seq sees them."""
 
 
 class Contrast(Section):

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from ghrq import ResidualQuantizer
 from ghrq.data import wordnet
 from ghrq.data.closure import Closure, Negatives, Split, closure, split_closure, split_direct, wordnet_closure
+from ghrq.ids.collisions import resolve_reassign
 from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
 from ghrq.optim import RiemannianAdam, RiemannianSGD
@@ -58,6 +59,7 @@ class WordNet(Task):
             self.split,
             self.embedding,
             self.translator.translator,
+            self.quantized,
             self.codes,
             progress,
         )
@@ -77,11 +79,19 @@ class WordNet(Task):
     # --- codes -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def codes(self) -> Tensor:
-        """``(n, num_stages)`` the codes of all synsets, once the quantizer is trained."""
+    def quantized(self) -> Tensor:
+        """``(n, num_stages)`` what the quantizer, once it is trained, makes of all synsets."""
         if self.embedding is None:
             return self._random_codes()
         return self.embedding.quantizer.encode(self.embedding.encoder().detach())
+
+    @cached_property
+    def codes(self) -> Tensor:
+        """``(n, num_stages)`` the tuples that the seq2seq works with: the same, or a distinct one for each synset."""
+        if self.embedding is None or self.recipe.quantizer.collisions == "none":
+            return self.quantized
+        vectors = self.embedding.encoder().detach()
+        return resolve_reassign(self.quantized, lambda rows: vectors[rows], self.embedding.quantizer)
 
     def _random_codes(self) -> Tensor:
         size, stages, n = self.recipe.quantizer.codebook_size, self.recipe.quantizer.num_stages, len(self.nouns.names)

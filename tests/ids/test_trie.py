@@ -112,3 +112,21 @@ def test_wrong_prefixes_are_refused(codes):
         trie.walk(torch.zeros(2, 4, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"\.\.\., 3"):
         trie.items(codes[:, :2])
+
+
+def test_stages_of_different_sizes():
+    sizes = (4, 2, 7)
+    codes = torch.stack([torch.randint(size, (40,)) for size in sizes], dim=1)
+    trie, wide = PrefixTrie(codes, sizes), PrefixTrie(codes, 7)
+    assert (trie.sizes, trie.codebook_size) == (sizes, 7)
+    tuples = torch.cartesian_prod(*map(torch.arange, sizes))
+    assert torch.equal(trie.count(tuples), wide.count(tuples))
+    for m, size in enumerate(sizes):
+        allowed = trie.to("cpu").allowed_tokens(tuples[:, :m])
+        assert allowed.shape == (len(tuples), size)
+        assert torch.equal(allowed, wide.allowed_tokens(tuples[:, :m])[:, :size])
+    assert not trie.walk(torch.tensor([[3, 2, 0]]))[1]
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        PrefixTrie(torch.tensor([[3, 2, 0]]), sizes)
+    with pytest.raises(ValueError, match="each of 3 stages"):
+        PrefixTrie(codes, (4, 2))

@@ -1,5 +1,6 @@
-"""Semantic IDs: code tuples as names of things."""
+"""All prefixes of the code tuples of a catalogue, as sorted tensors."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,30 +22,38 @@ class PrefixTrie:
     """All prefixes of the code tuples of ``n`` items, as sorted tensors: which code may come next, whose tuple it is.
 
     A node of depth m is a distinct prefix of m codes; the nodes of one depth are numbered from 0 in the order of their
-    tuples, and the root is node 0 of depth 0. Each depth keeps one sorted tensor ``parent·codebook_size + code``,
+    tuples, and the root is node 0 of depth 0. Each depth keeps one sorted tensor ``parent·size + code``,
     so a child is found by binary search, the children of a node lie next to each other, and memory is some
     ``8·n·(num_stages + 1)`` bytes at most.
 
     Args:
         codes: ``(n, num_stages)`` integers from 0 to below ``codebook_size``; several items may share a tuple.
-        codebook_size: number of codes of each stage, or of the largest stage.
+        codebook_size: number of codes of each stage: one for all, or one for each (an appended token has its own).
+
+    Attributes:
+        sizes: number of codes of each stage.
+        codebook_size: the greatest of them.
 
     """
 
-    def __init__(self, codes: Tensor, codebook_size: int) -> None:
-        at_least("codebook_size", codebook_size, 1, whole=True)
+    def __init__(self, codes: Tensor, codebook_size: int | Sequence[int]) -> None:
         if not isinstance(codes, Tensor) or codes.dim() != 2 or 0 in codes.shape:
             shape = tuple(getattr(codes, "shape", ()))
             raise ValueError(
                 f"expected codes as a tensor of shape (n, num_stages), neither of them 0, got shape {shape}"
             )
-        check_codes(codes, codes.shape[1], codebook_size)
-        self.codebook_size = codebook_size
         self.num_items, self.num_stages = codes.shape
+        self.sizes = tuple(codebook_size) if isinstance(codebook_size, Sequence) else (codebook_size,) * self.num_stages
+        if len(self.sizes) != self.num_stages:
+            raise ValueError(f"expected a codebook_size for each of {self.num_stages} stages, got {self.sizes}")
+        for stage, size in enumerate(self.sizes):
+            at_least("codebook_size", size, 1, whole=True)
+            check_codes(codes[:, stage : stage + 1], 1, size)
+        self.codebook_size = max(self.sizes)
         self._edges: list[Tensor] = []
         node = codes.new_zeros(self.num_items, dtype=torch.int64)
-        for column in codes.unbind(1):
-            edges, node = torch.unique(node * codebook_size + column, return_inverse=True)
+        for column, size in zip(codes.unbind(1), self.sizes, strict=True):
+            edges, node = torch.unique(node * size + column, return_inverse=True)
             self._edges.append(edges)
         self._items = node.argsort(stable=True)
         self._indptr = torch.zeros(self.num_tuples + 1, dtype=torch.int64, device=codes.device)
@@ -58,32 +67,35 @@ class PrefixTrie:
     def to(self, device: torch.device | str) -> "PrefixTrie":
         """The same trie on another device."""
         moved = object.__new__(PrefixTrie)
-        moved.codebook_size, moved.num_items, moved.num_stages = self.codebook_size, self.num_items, self.num_stages
+        moved.num_items, moved.num_stages = self.num_items, self.num_stages
+        moved.sizes, moved.codebook_size = self.sizes, self.codebook_size
         moved._edges = [edges.to(device) for edges in self._edges]
         moved._items, moved._indptr = self._items.to(device), self._indptr.to(device)
         return moved
 
     def children(self, nodes: Tensor, depth: int) -> Tensor:
-        """Which codes follow ``nodes (...)`` of ``depth``: ``(..., codebook_size)`` bool."""
-        edges, low = self._edges[depth], nodes.flatten() * self.codebook_size
+        """Which codes follow ``nodes (...)`` of ``depth``: ``(..., sizes[depth])`` bool."""
+        edges, size = self._edges[depth], self.sizes[depth]
+        low = nodes.flatten() * size
         first = torch.searchsorted(edges, low)
-        count = torch.searchsorted(edges, low + self.codebook_size) - first
+        count = torch.searchsorted(edges, low + size) - first
         # The n-th child of all nodes together is so many places after the first child of its own node.
         owner = torch.repeat_interleave(count)
         within = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
-        result = torch.zeros(len(low), self.codebook_size, dtype=torch.bool, device=low.device)
+        result = torch.zeros(len(low), size, dtype=torch.bool, device=low.device)
         result[owner, edges[first[owner] + within] - low[owner]] = True
-        return result.view(*nodes.shape, self.codebook_size)
+        return result.view(*nodes.shape, size)
 
     def child(self, nodes: Tensor, codes: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         """Go from ``nodes (...)`` of ``depth`` on by ``codes (...)``: the nodes there, and whether they exist (bool).
 
         Where there is no such child, the node is some node.
         """
-        edges, wanted = self._edges[depth], nodes * self.codebook_size + codes
+        edges, size = self._edges[depth], self.sizes[depth]
+        wanted = nodes * size + codes
         place = torch.searchsorted(edges, wanted).clamp_(max=len(edges) - 1)
         # A code out of range would be another node's child.
-        return place, (edges[place] == wanted) & (codes >= 0) & (codes < self.codebook_size)
+        return place, (edges[place] == wanted) & (codes >= 0) & (codes < size)
 
     def walk(self, prefixes: Tensor) -> tuple[Tensor, Tensor]:
         """The nodes of ``prefixes (..., m)``, m from 0 to num_stages, and whether they exist: both ``(...)``."""
@@ -99,7 +111,7 @@ class PrefixTrie:
         return node, known
 
     def allowed_tokens(self, prefixes: Tensor) -> Tensor:
-        """Which codes may follow ``prefixes (B, m)``, m below num_stages: ``(B, codebook_size)`` bool.
+        """Which codes may follow ``prefixes (B, m)``, m below num_stages: ``(B, sizes[m])`` bool.
 
         After a prefix that no item has, none.
         """

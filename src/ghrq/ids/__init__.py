@@ -1,0 +1,18 @@
+"""Semantic IDs: code tuples as names of things."""
+
+from ghrq.ids.catalogue import Catalogue, Neighbours
+from ghrq.ids.collisions import Policy, resolve, resolve_append, resolve_reassign
+from ghrq.ids.logits import TrieLogitsProcessor
+from ghrq.ids.trie import Items, PrefixTrie
+
+__all__ = [
+    "Catalogue",
+    "Items",
+    "Neighbours",
+    "Policy",
+    "PrefixTrie",
+    "TrieLogitsProcessor",
+    "resolve",
+    "resolve_append",
+    "resolve_reassign",
+]

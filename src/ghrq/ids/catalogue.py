@@ -1,0 +1,265 @@
+"""The map between items and their tuples of codes, as an object and as a file."""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ghrq.errors import UserError, require
+from ghrq.ids.trie import PrefixTrie
+from ghrq.quantizer.checks import at_least
+from ghrq.training.files import sync_folder
+
+Ids = Sequence[str] | Sequence[int] | npt.NDArray[Any]
+
+# Neighbours that are looked for at a time.
+_CHUNK = 2**18
+
+
+class Neighbours(NamedTuple):
+    """Which items are near ``B`` asked ones: those of the b-th are ``ids[indptr[b]:indptr[b + 1]]``."""
+
+    indptr: Tensor
+    """``(B + 1,)`` int64."""
+    ids: npt.NDArray[Any]
+    """Those that share most first codes come first, among equals in the order of the catalogue."""
+    shared: Tensor
+    """int64: how many first codes each shares with the asked item, at least 1."""
+
+
+class _Depth(NamedTuple):
+    """All items by their first m codes."""
+
+    node: Tensor
+    """``(n,)`` the prefix of each item, as its number in the trie."""
+    order: Tensor
+    """``(n,)`` rows in the order of their prefixes, those of one prefix in rising order."""
+    indptr: Tensor
+    """Where in ``order`` the rows of each prefix begin, and where the last ones end."""
+
+
+class Catalogue:
+    """Items and their codes: look-up both ways, neighbours by shared prefix, a parquet file.
+
+    >>> catalogue = Catalogue(["apple", "pear", "nail"], torch.tensor([[0, 1], [0, 2], [3, 1]]))
+    >>> catalogue.codes_of(["nail"])
+    tensor([[3, 1]])
+    >>> catalogue.ids_of(torch.tensor([[0, 2], [0, 1]])).tolist()
+    ['pear', 'apple']
+    >>> catalogue.under([0]).tolist()
+    ['apple', 'pear']
+    >>> catalogue.neighbours(["apple"], 5).ids.tolist()
+    ['pear']
+
+    Args:
+        ids: ``n`` different strings or whole numbers: a list, a numpy array or what numpy makes one of.
+        codes: ``(n, num_stages)`` integers, a tensor or an array.
+        name: what the ids are called: their column in a file.
+
+    Attributes:
+        ids: numpy array ``(n,)``.
+        codes: tensor ``(n, num_stages)`` int64.
+
+    """
+
+    def __init__(self, ids: Ids, codes: Tensor | npt.NDArray[Any], name: str = "id") -> None:
+        self.ids, self.name = _plain_ids(ids), name
+        if name == "codes":
+            raise ValueError("the ids cannot be called 'codes': that is the name of the other column")
+        tuples = torch.as_tensor(codes)
+        if tuples.dim() != 2 or len(tuples) != len(self.ids):
+            raise ValueError(
+                f"expected codes of shape ({len(self.ids)}, num_stages) for {len(self.ids)} ids, "
+                f"got shape {tuple(tuples.shape)}"
+            )
+        if tuples.is_floating_point() or tuples.dtype == torch.bool:
+            raise ValueError(f"expected integer codes, got {tuples.dtype}")
+        self.codes = tuples.long()
+        sizes = (self.codes.amax(0) + 1).clamp(min=1).tolist() if tuples.numel() else 1
+        self._trie = PrefixTrie(self.codes, sizes)
+        self._rows = dict(zip(self.ids.tolist(), range(len(self.ids)), strict=True))
+        if len(self._rows) < len(self.ids):
+            _name_duplicate(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows_of(self, ids: Ids) -> Tensor:
+        """Where the items ``ids`` (m of them) are in the catalogue: ``(m,)`` int64. An unknown one is a KeyError."""
+        asked = _plain_ids(ids).tolist()
+        rows = list(map(self._rows.get, asked))
+        if None in rows:
+            raise KeyError(
+                f"{rows.count(None)} of {len(rows)} items are not in the catalogue, whose ids are like "
+                f"{next(iter(self._rows))!r}; the first is {asked[rows.index(None)]!r}"
+            )
+        return torch.tensor(rows, dtype=torch.int64, device=self.codes.device)
+
+    def codes_of(self, ids: Ids) -> Tensor:
+        """The tuples of the items ``ids`` (m of them): ``(m, num_stages)``. An unknown one is a KeyError."""
+        return self.codes[self.rows_of(ids)]
+
+    def ids_of(self, codes: Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The item of each of ``codes (m, num_stages)``: ``(m,)``.
+
+        A tuple that no item has is a KeyError; one that several items share is a ValueError: ask :meth:`under`.
+        """
+        tuples = torch.as_tensor(codes).to(self.codes.device)
+        if tuples.dim() != 2:
+            raise ValueError(f"expected codes of shape (m, {self._trie.num_stages}), got shape {tuple(tuples.shape)}")
+        found = self._trie.items(tuples)
+        count = found.indptr.diff()
+        if bool((count == 0).any()):
+            first = int((count == 0).nonzero()[0])
+            raise KeyError(
+                f"{int((count == 0).sum())} of {len(tuples)} tuples are nobody's, the first is {tuples[first].tolist()}"
+            )
+        if bool((count > 1).any()):
+            first = int((count > 1).nonzero()[0])
+            raise ValueError(
+                f"{int(count[first])} items share the tuple {tuples[first].tolist()}: under() lists them, "
+                "and ghrq.ids.resolve gives every item a tuple of its own"
+            )
+        return self.ids[found.items.cpu().numpy()]
+
+    def under(self, prefix: Sequence[int] | Tensor) -> npt.NDArray[Any]:
+        """All items whose tuple begins with ``prefix`` (of up to num_stages codes), in the order of the catalogue."""
+        wanted = torch.as_tensor(prefix, dtype=torch.int64, device=self.codes.device)
+        if wanted.dim() != 1:
+            raise ValueError(f"expected one prefix, a sequence of codes, got shape {tuple(wanted.shape)}")
+        node, known = self._trie.walk(wanted)
+        if not known:
+            return self.ids[:0]
+        if not len(wanted):
+            return self.ids
+        depth = self._depths[len(wanted) - 1]
+        return self.ids[depth.order[depth.indptr[node] : depth.indptr[node + 1]].cpu().numpy()]
+
+    def neighbours(self, ids: Ids, k: int) -> Neighbours:
+        """For each of the items ``ids`` (B of them) up to ``k`` others that share its first code, or more.
+
+        Those that share most codes come first, and those that share equally many in the order of the catalogue.
+        """
+        at_least("k", k, 1, whole=True)
+        asked = self.rows_of(ids)
+        parts = [self._nearest(part, k) for part in asked.split(max(1, _CHUNK // k))]
+        count, rows, shared = (torch.cat(column) for column in zip(*parts, strict=True))
+        return Neighbours(torch.nn.functional.pad(count.cumsum(0), (1, 0)), self.ids[rows.cpu().numpy()], shared)
+
+    def _nearest(self, asked: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """How many neighbours each of the rows ``asked (B,)`` has, at most k, then their rows and shared lengths.
+
+        If fewer than k others share m + 1 codes with an item, then among the first 2k rows that share m there are
+        the first k that share no more. So 2k rows of each depth hold all that is wanted.
+        """
+        n, stages = self.codes.shape
+        keys = []
+        for shared, depth in enumerate(self._depths, start=1):
+            node = depth.node[asked]
+            place = depth.indptr[node].unsqueeze(1) + torch.arange(min(2 * k, n), device=asked.device)
+            row = depth.order[place.clamp(max=n - 1)]
+            fits = (place < depth.indptr[node + 1].unsqueeze(1)) & (row != asked.unsqueeze(1))
+            if shared < stages:
+                deeper = self._depths[shared].node
+                fits &= deeper[row] != deeper[asked].unsqueeze(1)
+            # In the order of keys: longest shared prefix first, then rows.
+            keys.append(torch.where(fits, (stages - shared) * n + row, stages * n))
+        key = torch.cat(keys, dim=1).sort(dim=1).values[:, :k]
+        found = key < stages * n
+        return found.sum(1), key[found] % n, stages - key[found] // n
+
+    @cached_property
+    def _depths(self) -> list[_Depth]:
+        node, depths = torch.zeros_like(self.codes[:, 0]), []
+        for depth, column in enumerate(self.codes.unbind(1)):
+            node, _ = self._trie.child(node, column, depth)
+            ends = torch.bincount(node).cumsum(0)
+            depths.append(_Depth(node, node.argsort(stable=True), torch.nn.functional.pad(ends, (1, 0))))
+        return depths
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a parquet file, whole or not at all: the ids under their name, ``codes`` as fixed-size lists."""
+        pa, parquet = require("pyarrow", "tokenizer"), require("pyarrow.parquet", "tokenizer")
+        target = Path(path)
+        flat = pa.array(self.codes.to("cpu", torch.int32).flatten().numpy())
+        codes = pa.FixedSizeListArray.from_arrays(flat, self.codes.shape[1])
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                parquet.write_table(pa.table({self.name: pa.array(self.ids), "codes": codes}), file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Catalogue":
+        """Read a parquet file of ids and codes: the first column that is not ``codes`` has the ids."""
+        pa, parquet = require("pyarrow", "tokenizer"), require("pyarrow.parquet", "tokenizer")
+        try:
+            table = parquet.read_table(path)
+        except FileNotFoundError as error:
+            raise UserError(f"{path}: no such file") from error
+        except pa.ArrowInvalid as error:
+            raise UserError(f"{path}: not a whole parquet file: {str(error).splitlines()[0]}") from error
+        names = [name for name in table.column_names if name != "codes"]
+        if len(names) == len(table.column_names) or not names:
+            raise UserError(f"{path}: expected a column of ids and a column 'codes', got {table.column_names}")
+        try:
+            codes = _matrix(table.column("codes").combine_chunks())
+            if table.column(names[0]).null_count:
+                raise ValueError(f"{table.column(names[0]).null_count} ids are missing in column {names[0]!r}")
+            return cls(table.column(names[0]).to_numpy(), codes, names[0])
+        except ValueError as error:
+            raise UserError(f"{path}: {error}") from error
+
+
+def _matrix(column: Any) -> npt.NDArray[np.int64]:
+    """An arrow array of lists of equal length as ``(n, length)``."""
+    types = require("pyarrow", "tokenizer").types
+    kind = column.type
+    if not types.is_fixed_size_list(kind) or not types.is_integer(kind.value_type):
+        raise ValueError(f"expected the column 'codes' as fixed_size_list<int32>, got {kind}")
+    if column.null_count or column.flatten().null_count:
+        raise ValueError("some codes are missing: expected a whole tuple in every row")
+    return column.flatten().to_numpy().astype(np.int64).reshape(len(column), kind.list_size)
+
+
+def _plain_ids(ids: Ids) -> npt.NDArray[Any]:
+    """Ids as an array of Python strings or of int64, none of them converted from something else."""
+    if isinstance(ids, str):
+        raise ValueError(f"expected a sequence of ids, got the string {ids!r}: pass a list")
+    # Left to itself, numpy would make strings of numbers that stand in a list with strings.
+    array = np.asarray(ids, dtype=object if isinstance(ids, list | tuple) else None)
+    if array.ndim != 1:
+        raise ValueError(f"expected ids as a sequence, one for each item, got shape {array.shape}")
+    kinds = set(map(type, array.tolist()))
+    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        try:
+            return np.array(array.tolist(), dtype=np.int64)
+        except OverflowError as error:
+            raise ValueError("expected ids as strings or as whole numbers of 64 bits: make strings of them") from error
+    if all(issubclass(kind, str) for kind in kinds):
+        return array.astype(object)
+    found = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise ValueError(f"expected ids as strings or as whole numbers, all of one kind, got {found}")
+
+
+def _name_duplicate(ids: npt.NDArray[Any]) -> None:
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    again = int(np.flatnonzero(first[inverse] != np.arange(len(ids)))[0])
+    rows = np.flatnonzero(inverse == inverse[again])
+    listed = ", ".join(map(str, rows[:10])) + (f" and {len(rows) - 10} more" if len(rows) > 10 else "")
+    raise UserError(
+        f"the ids must be different, but {ids.tolist()[again]!r} is in rows {listed} (from 0): "
+        "remove or rename the duplicates"
+    )

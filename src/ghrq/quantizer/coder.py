@@ -1,0 +1,169 @@
+"""Codes and back, without learning: what a quantizer does once it is trained."""
+
+import torch
+from torch import Tensor, nn
+
+from ghrq import ball, numerics
+from ghrq.manifold import ManifoldParameter
+from ghrq.nearest import CodeTable, code_table
+from ghrq.quantizer import cascade, chunks
+from ghrq.quantizer.beam import beam_candidates, beam_search, distances
+from ghrq.quantizer.cascade import Aggregation
+from ghrq.quantizer.checks import at_least, check_codes, check_vectors
+from ghrq.quantizer.chunks import by_chunks
+from ghrq.quantizer.diagnosis import Diagnosis, diagnose
+from ghrq.quantizer.maps import from_ball, to_ball
+from ghrq.quantizer.scale import EncoderScale
+
+
+class Coder(nn.Module):
+    """Encode and decode by given codebooks; :class:`ghrq.quantizer.residual.ResidualQuantizer` sets them up."""
+
+    dim: int
+    codebook_size: int
+    num_stages: int
+    curvature: float
+    aggregation: Aggregation
+    codebooks: ManifoldParameter
+    scale: EncoderScale | None
+    project_in: nn.Module
+    project_out: nn.Module
+
+    @torch.no_grad()
+    def encode(self, z: Tensor, depth: int | None = None, beam: int = 1) -> Tensor:
+        """The codes of ``z (..., dim)``: ``(..., depth)`` int64, by default at full depth. Constant extra memory.
+
+        ``beam > 1`` keeps that many candidates from stage to stage. It never ends farther from z than ``beam=1``,
+        and takes more than ``beam`` times as long.
+        """
+        depth = self.num_stages if depth is None else depth
+        at_least("depth", depth, 1, whole=True)
+        if not 1 <= depth <= self.num_stages:
+            raise ValueError(f"depth must be from 1 to num_stages={self.num_stages}, got {depth}")
+        at_least("beam", beam, 1, whole=True)
+        check_vectors(z, self.dim, None)
+        table = self._table(z.dtype)
+        wide = self._table(torch.float64) if beam > 1 else table
+        codes = by_chunks(lambda rows: self._encode(rows, table, wide, depth, beam), z.reshape(-1, self.dim), beam)
+        return codes.reshape(*z.shape[:-1], depth)
+
+    @torch.no_grad()
+    def candidates(self, z: Tensor, beam: int) -> tuple[Tensor, Tensor]:
+        """What a beam search ends with for ``z (..., dim)``: not one tuple of codes but all that it has left.
+
+        Returns:
+            ``codes (..., b, num_stages)`` int64, all different, the nearest first, and their :meth:`distance`
+            ``(..., b)``. b is ``beam``, or the number of tuples that there are if that is less.
+
+        """
+        at_least("beam", beam, 1, whole=True)
+        check_vectors(z, self.dim, None)
+        table, wide = self._table(z.dtype), self._table(torch.float64)
+        rows = z.reshape(-1, self.dim).split(max(1, chunks.CHUNK_ROWS // beam))
+        parts = [self._candidates(part, table, wide, beam) for part in rows]
+        codes, distance = (torch.cat(column) for column in zip(*parts, strict=True))
+        lead = (*z.shape[:-1], codes.shape[1])
+        return codes.view(*lead, self.num_stages), distance.view(lead)
+
+    @torch.no_grad()
+    def distance(self, z: Tensor, codes: Tensor) -> Tensor:
+        """How far ``z (..., dim)`` is from what ``codes (..., depth)`` stand for: ``(...)`` float64.
+
+        The geodesic distance on the ball; in flat space ``‖x - y‖``.
+        """
+        check_vectors(z, self.dim, None)
+        check_codes(codes, self.num_stages, self.codebook_size)
+        if codes.shape[:-1] != z.shape[:-1]:
+            raise ValueError(f"expected a tuple for each vector, got shapes {tuple(z.shape)} and {tuple(codes.shape)}")
+        flat, wide = z.reshape(-1, self.dim), self._table(torch.float64)
+        tuples = codes.long().reshape(-1, 1, codes.shape[-1])
+
+        def measure(rows: Tensor) -> Tensor:
+            with torch.autocast(z.device.type, enabled=False):
+                return distances(self._tangent(flat[rows]), tuples[rows], wide, self.curvature, self.aggregation)
+
+        return by_chunks(measure, torch.arange(len(flat), device=z.device)).view(z.shape[:-1])
+
+    @torch.no_grad()
+    def decode(self, codes: Tensor) -> Tensor:
+        """The vectors that ``codes (..., depth)`` stand for: ``(..., dim)``, for any depth from 1 to ``num_stages``.
+
+        The first codes alone are the coarse version: ``decode(codes[..., :2])``.
+        """
+        return self._decode(codes, prefixes=False)
+
+    @torch.no_grad()
+    def prefixes(self, codes: Tensor) -> Tensor:
+        """:meth:`decode` at every depth at once: ``codes (..., depth)`` -> ``(..., depth, dim)``."""
+        return self._decode(codes, prefixes=True)
+
+    @torch.no_grad()
+    def diagnose(self, z: Tensor) -> Diagnosis:
+        """Measure how well ``z (..., dim)`` is quantized; see :class:`ghrq.quantizer.diagnosis.Diagnosis`."""
+        check_vectors(z, self.dim, None)
+        if z.numel() == 0:
+            raise ValueError(f"diagnose needs at least one vector, got shape {tuple(z.shape)}")
+        rows = z.reshape(-1, self.dim)
+        points, _ = self._to_ball(self._computable(self.project_in(rows)))
+        return diagnose(points, self.encode(rows), self.codebooks, self.curvature, self.aggregation)
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _computable(self, v: Tensor) -> Tensor:
+        """In the type that the cascade is computed in: float32, or float64 if vectors or codebooks are."""
+        wide = torch.float64 in (v.dtype, self.codebooks.dtype)
+        return v.to(torch.float64 if wide else torch.float32)
+
+    def _table(self, dtype: torch.dtype) -> CodeTable:
+        wide = torch.float64 in (dtype, self.codebooks.dtype)
+        return code_table(self.codebooks.to(torch.float64 if wide else torch.float32), self.curvature)
+
+    def _scaled(self, v: Tensor) -> Tensor:
+        return v if self.scale is None else v * self.scale().to(v.dtype)
+
+    def _to_ball(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        return to_ball(self._scaled(v), self.curvature)
+
+    def _from_ball(self, point: Tensor, gap: Tensor) -> Tensor:
+        v = from_ball(point, gap, self.curvature)
+        return v if self.scale is None else v / self.scale().to(v.dtype)
+
+    def _tangent(self, z: Tensor) -> Tensor:
+        """The vectors ``(n, codebook_dim)`` that the exponential map takes to the ball, of ``z (n, dim)``."""
+        return self._scaled(self._computable(self.project_in(z)))
+
+    def _candidates(self, z: Tensor, table: CodeTable, wide: CodeTable, beam: int) -> tuple[Tensor, Tensor]:
+        with torch.autocast(z.device.type, enabled=False):
+            v = self._tangent(z)
+            codes = beam_candidates(v, table, self.curvature, self.aggregation, self.num_stages, beam)
+            distance, order = distances(v, codes, wide, self.curvature, self.aggregation).sort(dim=1, stable=True)
+            return codes.gather(1, order.unsqueeze(-1).expand_as(codes)), distance
+
+    def _encode(self, z: Tensor, table: CodeTable, wide: CodeTable, depth: int, beam: int) -> Tensor:
+        with torch.autocast(z.device.type, enabled=False):
+            v = self._tangent(z)
+            if beam > 1:
+                return beam_search(v, table, wide, self.curvature, self.aggregation, depth, beam)
+            point, gap = to_ball(v, self.curvature)
+            steps = cascade.walk(point, gap, table, self.curvature, self.aggregation, depth)
+            return torch.stack([step.chosen for step in steps], dim=-1)
+
+    def _decode(self, codes: Tensor, prefixes: bool) -> Tensor:
+        check_codes(codes, self.num_stages, self.codebook_size)
+        depth = codes.shape[-1]
+        put_together = cascade.prefixes if prefixes else cascade.aggregate
+        # Sums of many codes may pass near the boundary and come back: in float64 nothing is lost on the way.
+        books, book_gaps = (
+            self.codebooks.to(numerics.wide_dtype(self.codebooks)),
+            ball.gap(self.codebooks, self.curvature),
+        )
+
+        def vectors(rows: Tensor) -> Tensor:
+            columns = rows.long().unbind(-1)
+            parts = [books[i].index_select(0, column) for i, column in enumerate(columns)]
+            gaps = [book_gaps[i].index_select(0, column) for i, column in enumerate(columns)]
+            v = self._from_ball(*put_together(parts, self.curvature, self.aggregation, gaps))
+            return self.project_out(v.to(self.codebooks.dtype))
+
+        shape = (*codes.shape, self.dim) if prefixes else (*codes.shape[:-1], self.dim)
+        return by_chunks(vectors, codes.reshape(-1, depth)).reshape(shape)

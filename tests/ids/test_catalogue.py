@@ -1,0 +1,171 @@
+"""Look-up both ways and neighbours, against dictionaries and plain sorting; the file, whole or not at all."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ghrq.errors import UserError
+from ghrq.ids import Catalogue
+
+CODES = torch.tensor([[0, 1, 2], [0, 1, 0], [3, 3, 3], [0, 2, 2], [0, 1, 2]])
+NAMES = ["apple", "pear", "nail", "plum", "apple 2"]
+
+
+def shared(a, b):
+    length = 0
+    while length < len(a) and a[length] == b[length]:
+        length += 1
+    return length
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_neighbours_under_and_look_up_against_plain_search(data):
+    torch.manual_seed(data.draw(st.integers(0, 1000)))
+    n, stages, size = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    codes = torch.randint(size, (n, stages))
+    ids = (torch.randperm(1000)[:n] - 500).tolist()
+    catalogue, k = Catalogue(ids, codes), data.draw(st.integers(1, 12))
+    rows = [tuple(row) for row in codes.tolist()]
+    asked = torch.randint(n, (10,)).tolist()
+
+    found = catalogue.neighbours([ids[row] for row in asked], k)
+    for place, row in enumerate(asked):
+        ranked = sorted((-shared(rows[row], rows[other]), other) for other in range(n) if other != row)
+        expected = [(ids[other], -length) for length, other in ranked if length < 0][:k]
+        part = slice(found.indptr[place], found.indptr[place + 1])
+        assert list(zip(found.ids[part].tolist(), found.shared[part].tolist(), strict=True)) == expected
+
+    for m in range(stages + 1):
+        prefix = rows[asked[0]][:m]
+        assert catalogue.under(prefix).tolist() == [ids[row] for row in range(n) if rows[row][:m] == prefix]
+    assert catalogue.under([size + 3]).tolist() == []
+    assert torch.equal(catalogue.codes_of([ids[row] for row in asked]), codes[asked])
+
+    alone = [row for row in range(n) if rows.count(rows[row]) == 1]
+    assert catalogue.ids_of(codes[alone]).tolist() == [ids[row] for row in alone]
+    if len(alone) < n:
+        with pytest.raises(ValueError, match="share the tuple"):
+            catalogue.ids_of(codes)
+
+
+def test_neighbours_in_chunks(monkeypatch):
+    codes = torch.randint(4, (200, 3))
+    catalogue = Catalogue(range(200), codes)
+    expected = catalogue.neighbours(range(200), 7)
+    monkeypatch.setattr("ghrq.ids.catalogue._CHUNK", 20)
+    found = catalogue.neighbours(range(200), 7)
+    assert all(map(np.array_equal, found, expected))
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array, pd.Series, pl.Series, lambda x: np.array(x, dtype=object)])
+@pytest.mark.parametrize("ids", [NAMES, [5, 3, -8, 10, 0]])
+def test_ids_of_many_kinds(make, ids):
+    catalogue = Catalogue(make(ids), CODES.numpy())
+    assert len(catalogue) == 5
+    assert catalogue.ids.tolist() == ids
+    assert torch.equal(catalogue.codes_of(make(ids[1:3])), CODES[1:3])
+    assert catalogue.ids_of(CODES[1:3].numpy()).tolist() == ids[1:3]
+    assert catalogue.codes_of([]).shape == (0, 3)
+    assert catalogue.neighbours([], 3).indptr.tolist() == [0]
+
+
+def test_what_is_not_there_is_named():
+    catalogue = Catalogue(NAMES, CODES)
+    with pytest.raises(KeyError, match=r"2 of 3 items are not in the catalogue.*the first is 'kiwi'"):
+        catalogue.codes_of(["apple", "kiwi", "fig"])
+    with pytest.raises(KeyError, match=r"whose ids are like 'apple'; the first is 7"):
+        catalogue.codes_of([7])
+    with pytest.raises(KeyError, match=r"1 of 2 tuples are nobody's, the first is \[0, 1, 1\]"):
+        catalogue.ids_of(torch.tensor([[0, 1, 0], [0, 1, 1]]))
+    with pytest.raises(ValueError, match=r"2 items share the tuple \[0, 1, 2\]"):
+        catalogue.ids_of(CODES[:1])
+    assert catalogue.under(CODES[0]).tolist() == ["apple", "apple 2"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "codes", "message"),
+    [
+        (["a", "b", "a", "b", "a"], CODES, r"'a' is in rows 0, 2, 4 \(from 0\)"),
+        ([1, 2, 3, 4, 2], CODES, r"2 is in rows 1, 4"),
+        (["x"] * 30, CODES.repeat(6, 1), r"8, 9 and 20 more"),
+        (NAMES[:4], CODES, r"expected codes of shape \(4, num_stages\) for 4 ids, got shape \(5, 3\)"),
+        (NAMES, CODES.float(), "integer"),
+        (NAMES, CODES - 1, "from 0"),
+        ([1, "b", 3, 4, 5], CODES, "all of one kind, got int, str"),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], CODES, "got float"),
+        (["a", "b", "c", "d", None], CODES, "got NoneType, str"),
+        (np.array([True, False]), CODES[:2], "got bool"),
+        ([[1], [2]], CODES[:2], "one for each item"),
+        ([1, 2**80], CODES[:2], "64 bits"),
+        ("apple", CODES, "pass a list"),
+        ([], CODES[:0], "neither of them 0"),
+    ],
+)
+def test_wrong_input_is_refused(ids, codes, message):
+    with pytest.raises(ValueError, match=message):
+        Catalogue(ids, codes)
+
+
+@pytest.mark.parametrize("ids", [NAMES, [5, 3, -8, 2**60, 0]])
+def test_the_file_holds_it_all(tmp_path, ids):
+    path = tmp_path / "ids.parquet"
+    Catalogue(ids, CODES, name="asin").save(path)
+    schema = pq.read_schema(path)
+    assert schema.names == ["asin", "codes"]
+    assert schema.field("codes").type == pa.list_(pa.int32(), 3)
+    assert list(tmp_path.iterdir()) == [path]
+    back = Catalogue.load(path)
+    assert back.name == "asin"
+    assert back.ids.tolist() == ids
+    assert torch.equal(back.codes, CODES)
+    # Any other reader has the same rows.
+    assert pl.read_parquet(path).rows() == list(zip(ids, CODES.tolist(), strict=True))
+
+
+def test_wrong_files_are_named(tmp_path):
+    path = tmp_path / "ids.parquet"
+    with pytest.raises(UserError, match="no such file"):
+        Catalogue.load(path)
+    Catalogue(NAMES, CODES).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"ids\.parquet: not a whole parquet file"):
+        Catalogue.load(path)
+    codes = pa.FixedSizeListArray.from_arrays(pa.array(range(6)), 3)
+    for table, message in [
+        ({"id": ["a", "b"]}, r"expected a column of ids and a column 'codes', got \['id'\]"),
+        ({"codes": codes}, "expected a column of ids"),
+        ({"id": ["a", "a"], "codes": codes}, "'a' is in rows 0, 1"),
+        ({"id": ["a", None], "codes": codes}, "1 ids are missing in column 'id'"),
+        ({"id": ["a", "b"], "codes": [[1, 2], [3]]}, "fixed_size_list<int32>, got list"),
+        ({"id": ["a", "b"], "codes": pa.array([[1, 2], None], pa.list_(pa.int32(), 2))}, "some codes are missing"),
+        ({"id": ["a", "b"], "codes": pa.array([[1, 2], [3, -1]], pa.list_(pa.int32(), 2))}, "from 0"),
+    ]:
+        pq.write_table(pa.table(table), path)
+        with pytest.raises(UserError, match=message) as error:
+            Catalogue.load(path)
+        assert "ids.parquet" in str(error.value)
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path):
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "ids.parquet"
+    Catalogue(NAMES, CODES).save(path)
+    before = path.read_bytes()
+    large = Catalogue(range(50_000), torch.randint(256, (50_000, 4)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # a full disk
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            large.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
