@@ -9,6 +9,7 @@ import torch
 
 from ghrq.data import wordnet
 from ghrq.data.closure import closure
+from ghrq.errors import UserError
 from ghrq.nets.embedding import Embedding
 from ghrq.tasks.wordnet import WordNet
 from ghrq.tasks.wordnet.cells import CAPACITIES, KINDS, cells
@@ -156,3 +157,33 @@ def test_hard_negatives_are_ancestors_of_others_and_never_of_ones_own(source: Pa
     assert not (drawn == pairs[:, :1]).any()
     among = torch.isin(drawn, pairs[:, 1]).float().mean(0)
     assert among[:6].mean() > among[6:].mean() + 0.2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("data.source=/nowhere/nouns",), "data.source = '/nowhere/nouns': no WordNet nouns at .* dict folder"),
+        (("evaluation.glove=/nowhere/glove.txt",), "evaluation.glove: no .*/nowhere/glove.txt"),
+        (("quantizer.num_stages=1", "quantizer.kind=random"), "8 tuples are not enough for 220 synsets"),
+    ],
+)
+def test_what_cannot_end_is_refused_before_there_is_a_folder(
+    settings: tuple[str, ...], message: str, source: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        train(small(source, *settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_heads_must_share_the_width(source: Path) -> None:
+    with pytest.raises(UserError, match=r"seq2seq.heads = 2: expected a divisor of seq2seq.width = 15"):
+        small(source, "seq2seq.width=15")
+
+
+def test_reassigned_codes_are_distinct_and_collisions_are_still_reported(source: Path, tmp_path: Path) -> None:
+    few = ("quantizer.num_stages=3", "quantizer.codebook_size=7", "seq2seq.epochs=1", "quantizer.warm_epochs=1")
+    recipe = small(source, *few, "quantizer.collisions=reassign")
+    results = train(recipe, tmp_path / "run")
+    assert results["distinct"] < 1.0
+    beam = results["recall"]["constrained"]
+    assert beam["tuple"] == beam["entity"]  # nobody shares a tuple with anybody

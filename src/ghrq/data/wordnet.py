@@ -61,7 +61,7 @@ class Nouns:
 def load(file: PathLike | None = None) -> Nouns:
     """The nouns of WordNet 3.0 as shipped with the package, or those of a ``file`` that :func:`save` wrote."""
     source = _SHIPPED if file is None else Path(file)
-    remedy = "install ghrq again, or build the file with scripts/build_wordnet.py"
+    remedy = "install ghrq again" if file is None else "name a file that ghrq.data.wordnet.save wrote, or a dict folder"
     try:
         content = json.loads(lzma.decompress(source.read_bytes()))
         if content["format"] != _FORMAT:

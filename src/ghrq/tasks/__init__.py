@@ -7,9 +7,11 @@ the current folder.
 import difflib
 import importlib
 import sys
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ghrq.errors import UserError
@@ -41,6 +43,13 @@ class Task(ABC):
 
     def __init__(self, recipe: Any, run: Run) -> None:
         self.recipe, self.run = recipe, run
+
+    @classmethod
+    def check(cls, recipe: Any) -> None:  # noqa: B027, most recipes are checked well enough by their types
+        """Refuse a recipe that cannot come to an end, before its run has a folder: files it names, sizes that must fit.
+
+        Raises a ``UserError`` that names the key.
+        """
 
     @abstractmethod
     def stages(self) -> "Iterator[Stage]":
@@ -86,15 +95,45 @@ def task_class(name: str, origin: str = "") -> type[Task]:
         near = difflib.get_close_matches(name, TASKS, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(TASKS)}, or your own as 'module:Class'"
         raise UserError(f"{context}unknown task '{name}'; {hint}")
+    context += f"task '{name}': "
     try:
-        found = getattr(_import(module_name), class_name, None)
-    except ModuleNotFoundError as error:
-        if error.name != module_name.partition(".")[0] and error.name != module_name:
+        module = _import(module_name)
+    except Exception as error:
+        if name in TASKS or isinstance(error, UserError):  # the former is no mistake of the user's
             raise
-        raise UserError(f"{context}task '{name}': there is no module '{module_name}'") from error
+        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, module_name.partition(".")[0]):
+            raise UserError(f"{context}there is no module '{module_name}'") from error
+        raise UserError(context + _what_failed(error)) from error
+    if not hasattr(module, class_name):
+        raise UserError(f"{context}{module_name} has no class '{class_name}'; {_nearest(module, class_name)}")
+    found = getattr(module, class_name)
     if not (isinstance(found, type) and issubclass(found, Task)):
-        raise UserError(f"{context}task '{name}': '{class_name}' of {module_name} is not a subclass of ghrq.tasks.Task")
+        raise UserError(f"{context}'{class_name}' of {module_name} is not a subclass of ghrq.tasks.Task")
     return found
+
+
+def _nearest(module: ModuleType, class_name: str) -> str:
+    tasks = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Task)]
+    tasks = [name for name in tasks if getattr(module, name) is not Task]
+    near = difflib.get_close_matches(class_name, tasks, n=1)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    return f"its tasks are {', '.join(tasks)}" if tasks else "nor any other subclass of ghrq.tasks.Task"
+
+
+def _what_failed(error: Exception) -> str:
+    """Where in the user's own files an import failed, and how: ``toy.py line 1: No module named 'x'``."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name} line {error.lineno}: {error.msg}"
+    frames = [
+        (Path(frame.filename), frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in (__file__, importlib.__file__) and not frame.filename.startswith("<")
+    ]
+    # The first is the task's module; deeper than what lies beside it, in a library, the user is not at home.
+    own = [f"{path.name} line {line}: " for path, line in frames if path.parent == frames[0][0].parent]
+    kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+    return f"{own[-1] if own else ''}{kind}{error}"
 
 
 def _import(module: str) -> Any:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ghrq.data import glove
-from ghrq.data.closure import Closure, Split
+from ghrq.data.closure import Closure, Edges, Ints, Split
 from ghrq.data.wordnet import Nouns
 from ghrq.ids import PrefixTrie
 from ghrq.metrics import hierarchy
@@ -42,15 +42,16 @@ def evaluate(
     ``codes (n, N)`` are those that the seq2seq knows, the same unless collisions were settled.
     """
     settings, chance = recipe.evaluation, np.random.default_rng(recipe.seed)
-    recalls = _recalls(settings, split, translator, codes, chance, progress)
+    sources, test = _asked(settings, split, chance)
+    recalls = _recalls(settings, sources, test, split.train, translator, codes, progress)
     results: dict[str, Any] = {
         "entity_recall": recalls["constrained"]["entity_filtered"],
         "distinct": hierarchy.uniqueness(quantized.numpy()),
         "distinct_frequent": hierarchy.distinct_tuples(quantized.numpy(), _frequent(closure)),
         "recall": recalls,
         "baselines": {
-            "popularity": popularity_recall(split.train, split.test, settings.k)._asdict(),
-            "composition": composition_recall(split.train, split.test, closure.size, settings.k)._asdict(),
+            "popularity": popularity_recall(split.train, test, settings.k)._asdict(),
+            "composition": composition_recall(split.train, test, closure.size, settings.k)._asdict(),
         },
         "distinct_by_depth": [len(quantized[:, : i + 1].unique(dim=0)) for i in range(quantized.shape[1])],
         "similarity": _similarities(settings, nouns, quantized),
@@ -66,19 +67,24 @@ def _frequent(closure: Closure) -> np.ndarray:
     return np.argsort(-np.bincount(closure.indices, minlength=closure.size), kind="stable")[:FREQUENT]
 
 
-def _recalls(
-    settings: Evaluation,
-    split: Split,
-    translator: TupleTranslator,
-    codes: Tensor,
-    chance: np.random.Generator,
-    progress: Progress,
-) -> dict[str, Any]:
+def _asked(settings: Evaluation, split: Split, chance: np.random.Generator) -> tuple[Ints, Edges]:
+    """The synsets that are asked for their ancestors, and the held-out pairs ``(M, 2)`` that are theirs."""
     sources = np.unique(split.test[:, 0])
     if 0 < settings.sources < len(sources):
         sources = np.sort(chance.choice(sources, settings.sources, replace=False))
-    test = split.test[np.isin(split.test[:, 0], sources)]
-    beam = beam_for(settings.k, split.train, sources, LONGEST_BEAM)
+    return sources, split.test[np.isin(split.test[:, 0], sources)]
+
+
+def _recalls(
+    settings: Evaluation,
+    sources: Ints,
+    test: Edges,
+    train: Edges,
+    translator: TupleTranslator,
+    codes: Tensor,
+    progress: Progress,
+) -> dict[str, Any]:
+    beam = beam_for(settings.k, train, sources, LONGEST_BEAM)
     device = next(translator.parameters()).device
     trie = PrefixTrie(codes, translator.codebook_size).to(device)
     found: dict[str, Any] = {"k": settings.k, "sources": len(sources), "pairs": len(test), "beam": beam}
@@ -88,7 +94,7 @@ def _recalls(
             beam_search(translator, part, beam, constraint)[0].cpu()
             for part in progress.track(asked.split(SOURCES_AT_A_TIME), label=f"beam search, {name}")
         ]
-        ranks = rank_pairs(torch.cat(lists), sources, test, split.train, codes)
+        ranks = rank_pairs(torch.cat(lists), sources, test, train, codes)
         found[name] = recall(ranks, settings.k)._asdict()
     return found
 

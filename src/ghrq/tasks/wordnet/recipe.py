@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from ghrq.training.recipe import Recipe, Section
 
@@ -95,6 +95,14 @@ class Seq2Seq(Section):
     epochs: Annotated[int, Field(ge=0)] = 10
     batch: Positive = 64
     """Synsets in a batch, each with all its training ancestors: about 8 pairs each."""
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_share_the_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("width", heads)
+        if width % heads:
+            raise ValueError(f"a divisor of seq2seq.width = {width}")
+        return heads
 
 
 class Evaluation(Section):

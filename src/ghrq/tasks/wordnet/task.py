@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from ghrq import ResidualQuantizer
-from ghrq.data import wordnet
+from ghrq.data import glove, wordnet
 from ghrq.data.closure import Closure, Negatives, Split, closure, split_closure, split_direct, wordnet_closure
+from ghrq.errors import UserError
 from ghrq.ids.collisions import resolve_reassign
 from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
@@ -37,6 +38,25 @@ class WordNet(Task):
         self.train = torch.from_numpy(self.split.train)
         self.embedding: HierarchyEmbedding | None = None
         self.translator: AncestorTranslator | None = None
+
+    @classmethod
+    def check(cls, recipe: WordNetRecipe) -> None:
+        """Its files are there and whole, and random codes are enough for all synsets."""
+        try:
+            nouns, _, _ = _load(recipe.data)
+        except (OSError, ValueError) as error:
+            raise UserError(f"data.source = '{recipe.data.source}': {error}") from error
+        try:
+            if recipe.evaluation.glove:
+                glove.find(recipe.evaluation.glove)
+        except FileNotFoundError as error:
+            raise UserError(f"evaluation.glove: {error}") from error
+        tuples, count = recipe.quantizer.codebook_size**recipe.quantizer.num_stages, len(nouns.names)
+        if tuples < count and (recipe.quantizer.kind == "random" or recipe.quantizer.collisions == "reassign"):
+            raise UserError(
+                f"quantizer.codebook_size = {recipe.quantizer.codebook_size}: {tuples:,} tuples are not enough for "
+                f"{count:,} synsets: use more codes or more stages"
+            )
 
     def stages(self) -> Iterator[Stage]:
         """See the class."""
@@ -95,8 +115,6 @@ class WordNet(Task):
 
     def _random_codes(self) -> Tensor:
         size, stages, n = self.recipe.quantizer.codebook_size, self.recipe.quantizer.num_stages, len(self.nouns.names)
-        if size**stages < n:
-            raise ValueError(f"{stages} stages of {size} codes make fewer than {n} tuples: use more of either")
         random = np.random.default_rng(self.recipe.seed)
         numbers = np.unique(random.integers(size**stages, size=2 * n))
         while len(numbers) < n:
@@ -148,9 +166,13 @@ class WordNet(Task):
             {"params": list(model.encoder.parameters()), "lr": settings.rate},
             {"params": [model.quantizer.codebooks], "lr": settings.codebook_rate},
         ]
-        if settings.name == "sgd":
-            return RiemannianSGD(groups, lr=settings.rate)
-        return RiemannianAdam(groups, lr=settings.rate)
+        if settings.name == "adam":
+            return RiemannianAdam(groups, lr=settings.rate)
+        if model.quantizer.curvature == 0.0:
+            # The loss of flat space is that of the ball at its origin, 4 times the Euclidean one. There a Riemannian
+            # gradient is the Euclidean one over λ² = 4: without that, codes jump past their points and diverge.
+            groups[1]["lr"] = settings.codebook_rate / 4.0
+        return RiemannianSGD(groups, lr=settings.rate)
 
     def _kmeans_start(self) -> None:
         """On every synset once: codes are for all of them, not for the few ancestors that most pairs end in."""

@@ -101,8 +101,8 @@ def entity(outcome: Outcome, capacities: Sequence[Capacity], title: str) -> Tabl
         f"Share of the held-out pairs whose ancestor is among the first {outcome.k}, in %. A hit on a tuple that m "
         "synsets share counts 1/m, the chance to name the right one. *Filtered*: ancestors known from training are "
         "taken out of the list first, and out of the m (*strict*: they still count among the m). The beam is held to "
-        "tuples that exist, or free. Baselines name synsets, so there is nothing to share; they are over all held-out "
-        f"pairs; hold filtered against filtered. {_short_lists(outcome)}{_OVER_SEEDS}",
+        "tuples that exist, or free. Baselines name synsets, so there is nothing to share; they answer the same "
+        f"questions. Hold filtered against filtered. {_short_lists(outcome)}{_OVER_SEEDS}",
         columns,
         [*_blocks(outcome, capacities, entries), Block("what the codes must beat", references, compete=False)],
     )
