@@ -11,6 +11,7 @@ import typer
 from ghrq import __version__
 from ghrq.errors import StoppedError, UserError
 from ghrq.training import processes
+from ghrq.training.signals import exit_code, termination_raises
 
 if TYPE_CHECKING:
     from ghrq.training.run import Run
@@ -133,7 +134,8 @@ def runs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("ru
         raise UserError(f"there is no folder {root}: name the one that holds your runs")
     rows = [("run", "task", "state", "stage", "step", "results")]
     for found in find_runs(root):
-        headline = "  ".join(f"{name} {value:.4g}" for name, value in found.headline.items())
+        told = [f"{name} {value:.4g}" for name, value in found.headline.items()]
+        headline = "  ".join([*(f"{name} cannot be read" for name in found.damaged), *told])
         rows.append((str(found.folder), found.task, found.state, found.stage, f"{found.step:,}", headline))
     print(_columns(rows) if len(rows) > 1 else f"no runs in {root}")
 
@@ -154,9 +156,15 @@ def recipes() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; a user's mistake is one message and exit code 2, without a traceback."""
     try:
-        app(args=arguments, prog_name="ghrq")
+        with termination_raises():
+            app(args=arguments, prog_name="ghrq")
     except SystemExit as end:
-        _leave(end.code)
+        cause: BaseException | None = end
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):  # typer makes an exit of it, silently
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            _complain("stopped")
+        _leave(end.code if cause is None else exit_code(cause))
     except (UserError, StoppedError) as error:
         if _debug:
             raise
@@ -168,9 +176,6 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _complain(f"{error}\n('ghrq --debug' shows where this came from)")
         _leave(2)
-    except KeyboardInterrupt:
-        _complain("stopped")
-        _leave(130)
 
 
 def _complain(message: str) -> None:

@@ -157,6 +157,8 @@ def test_damage_is_noticed_and_the_one_before_is_taken(file, damage, saved):
     assert newest_checkpoint(saved, told.append).step == 2
     assert len(told) == 1
     assert "step-00000003 is damaged" in told[0]
+    assert "Errno" not in told[0]
+    assert (f"is damaged: {file} is missing" in told[0]) == (damage == "gone")
     shutil.rmtree(saved / "step-00000002")
     with pytest.raises(DamagedCheckpointError, match=r"no checkpoint in .* is good"):
         newest_checkpoint(saved, told.append)

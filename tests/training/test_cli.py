@@ -1,6 +1,8 @@
 """The commands, as a user meets them: help, results, and one clear line for a mistake."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -94,7 +96,14 @@ def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
         (["train", "small.toml", "--resume", "runs/x"], "expected a recipe or --resume RUN, one of the two"),
         (["train", "--resume", "runs/x", "--set", "seed=1"], "leave out --set and --out"),
         (["train", "--resume", "gone"], "gone is not a run"),
-        (["train", "gone.toml"], "there is no recipe file gone.toml"),
+        (["train", "gone.toml"], "no recipe file gone.toml: check the path, or name a shipped recipe: 'ghrq recipes'"),
+        (["train", "/"], "there is no recipe '/'; name a .toml file or a shipped recipe: 'ghrq recipes' lists"),
+        (
+            ["train", "small.toml", "--set", "task=tiny_task:Tyny"],
+            "tiny_task has no class 'Tyny'; did you mean 'Tiny'?",
+        ),
+        (["reproduce", "tiny_task:Tiny", "--out", "."], "is not empty: choose another with --out"),
+        (["reproduce", "tiny_task:Tiny", "--out", "small.toml"], "small.toml is a file"),
         (["train", "small.toml", "--set", "sead=1"], "--set sead=1: unknown key 'sead'; did you mean 'seed'?"),
         (["train", "small.toml", "--out", "small.toml"], "small.toml is a file, a run needs a folder"),
         (["train", "small.toml", "--set", "quantizer.kind=naiv"], "kind must be one of 'ghrq'"),
@@ -113,6 +122,59 @@ def test_mistakes_are_one_message_and_code_2(arguments, message, ghrq, recipe_fi
     assert message in err
     assert "Traceback" not in err
     assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "message"),
+    [
+        ("toy_import", "import math\nimport missing_package", "line 2: No module named 'missing_package'"),
+        ("toy_syntax", "x = 1\n\ndef f(:", "line 3: invalid syntax"),
+        ("toy_name", "x = y", "line 1: NameError: name 'y' is not defined"),
+        ("toy_empty", "x = 1", None),
+    ],
+)
+def test_a_task_that_cannot_be_imported(module, source, message, ghrq, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"{module}.py").write_text(source)
+    (tmp_path / "toy.toml").write_text(f'task = "{module}:Toy"')
+    told = f"{module}.py {message}" if message else f"{module} has no class 'Toy'; nor any other subclass"
+    code, _, err = ghrq("train", "toy.toml")
+    assert code == 2
+    assert f"{tmp_path / 'toy.toml'}: task '{module}:Toy': {told}" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_data_is_loading(number, ghrq, recipe_file, monkeypatch):
+    monkeypatch.setattr("tiny_task.Tiny.__init__", lambda *_: os.kill(os.getpid(), number))
+    code, _, err = ghrq("train", recipe_file)
+    assert (code, err.splitlines()[-1]) == (128 + number, "error: stopped. To go on: ghrq train --resume runs/small")
+    code, _, err = ghrq("reproduce", "tiny_task:Tiny")
+    assert (code, err.splitlines()[-1]) == (128 + number, "error: stopped. To go on: the same reproduce command again")
+    assert [line.split()[2] for line in ghrq("runs")[1].splitlines()[1:]] == ["interrupted"] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_outside_of_a_run(number, ghrq, recipe_file, monkeypatch):
+    monkeypatch.setattr("ghrq.training.recipe.load_recipe", lambda *_: os.kill(os.getpid(), number))
+    before = signal.getsignal(signal.SIGTERM)
+    code, _, err = ghrq("train", recipe_file)
+    assert (code, err) == (128 + number, "error: stopped\n")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_runs_names_what_is_damaged(ghrq, recipe_file):
+    ghrq("train", recipe_file)
+    Path("runs/small/results.json").write_text("{")
+    code, out, _ = ghrq("runs")
+    assert code == 0
+    assert out.splitlines()[1].split() == [
+        *("runs/small", "tiny_task:Tiny", "damaged", "prior", "2", "results.json", "cannot", "be", "read")
+    ]
+    code, _, err = ghrq("train", "--resume", "runs/small")
+    assert (code, err.count("'ghrq eval runs/small' writes it anew")) == (2, 1)
+    assert ghrq("eval", "runs/small")[0] == 0
+    assert ghrq("runs")[1].splitlines()[1].split()[2] == "finished"
 
 
 def test_debug_shows_where_it_came_from(monkeypatch, tmp_path):

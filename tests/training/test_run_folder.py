@@ -93,12 +93,33 @@ def test_states(tiny, tmp_path):
     with pytest.raises(StoppedError, match=r"No space left.*ghrq train --resume"), run.working():
         raise OSError(28, "No space left on device")
     assert state() == "failed"
-    run.log({"stage": "one", "step": 1200})
+    run.log({"stage": "two", "step": 1250})  # not saved yet: it will happen again
+    for count, (stage, step) in enumerate((("one", 2000), ("two", 900), ("two", 1200))):
+        path = run.checkpoints(stage) / f"step-{step:08d}"
+        path.mkdir(parents=True)
+        os.utime(path, (count, count))
     with run.working():
         run.write_results({"note": "x", "a": 1, "b": 2.5, "c": None, "d": 3, "e": 4})
     assert state() == "finished"
     (found,) = runs(tmp_path)
-    assert found[1:] == ("tiny_task:Tiny", "finished", "one", 1200, {"a": 1, "b": 2.5, "d": 3})
+    assert found[1:] == ("tiny_task:Tiny", "finished", "two", 1200, {"a": 1, "b": 2.5, "d": 3}, ())
+
+
+def test_a_damaged_file_does_not_hide_other_runs(tiny, tmp_path):
+    names = ["environment.json", "recipe.toml", "results.json", "status.json"]
+    for name in names:
+        run = Run.create(tmp_path / name.replace(".", "-"), tiny())
+        (run.folder / name).write_bytes(b'{"x": \xff')
+    Run.create(tmp_path / "z-good", tiny())
+    *bad, good = runs(tmp_path)
+    assert [(found.state, found.damaged) for found in bad] == [("damaged", (name,)) for name in names]
+    assert (good.state, good.damaged) == ("interrupted", ())
+    (tmp_path / "results-json" / "results.json").write_text("[1]")
+    assert runs(tmp_path)[2].damaged == ("results.json",)
+    with pytest.raises(UserError, match=r"results\.json is damaged, .*: 'ghrq eval \S+results-json' writes it anew"):
+        _ = Run.open(tmp_path / "results-json").results
+    with pytest.raises(UserError, match=r"environment\.json is damaged, it is not valid JSON .*: remove it"):
+        _ = Run.open(tmp_path / "environment-json").environment
 
 
 def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):

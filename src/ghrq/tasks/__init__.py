@@ -44,8 +44,8 @@ class Task(ABC):
     def __init__(self, recipe: Any, run: Run) -> None:
         self.recipe, self.run = recipe, run
 
-    @classmethod
-    def check(cls, recipe: Any) -> None:  # noqa: B027, most recipes are checked well enough by their types
+    @classmethod  # noqa: B027, most recipes are checked well enough by their types
+    def check(cls, recipe: Any) -> None:
         """Refuse a recipe that cannot come to an end, before its run has a folder: files it names, sizes that must fit.
 
         Raises a ``UserError`` that names the key.

@@ -96,7 +96,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    for old in _newest_first(folder)[KEPT:]:
+    for old in files.step_folders(folder)[KEPT:]:
         _remove(old)
     return path
 
@@ -116,12 +116,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         if isinstance(error, DamagedCheckpointError):
             raise
-        raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {error}") from error
+        what = f"{Path(error.filename).name} is missing" if isinstance(error, FileNotFoundError) else str(error)
+        raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {what}") from error
 
 
 def newest_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint | None:
     """The newest good checkpoint of a stage, ``None`` if there is none at all; ``note`` hears of damaged ones."""
-    paths = _newest_first(folder)
+    paths = files.step_folders(folder)
     for path in paths:
         try:
             return load_checkpoint(path)
@@ -134,13 +135,8 @@ def newest_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint |
 
 def newest_step(folder: Path) -> int | None:
     """The step of the newest checkpoint of a stage, by its name."""
-    paths = _newest_first(folder)
-    return int(paths[0].name.removeprefix("step-")) if paths else None
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+    paths = files.step_folders(folder)
+    return files.step_number(paths[0]) if paths else None
 
 
 def _write(folder: Path, checkpoint: Checkpoint) -> None:

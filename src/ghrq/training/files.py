@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ghrq.errors import UserError
+
 
 def write(path: Path, text: str) -> None:
     """Write a text file under a temporary name, see it safely on the disk, and only then give it its name."""
@@ -25,6 +27,30 @@ def write(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """:func:`write` a value as JSON that any reader takes: NaN and infinite numbers become ``null``."""
     write(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read what :func:`write_json` wrote of a table; ``remedy`` ends the error if that is not what is there."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except ValueError as error:  # neither JSON nor, perhaps, text
+        raise UserError(f"{path} is damaged, it is not valid JSON ({error}): {remedy}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}): {remedy}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged, it does not hold a table: {remedy}")
+    return value
+
+
+def step_folders(folder: Path) -> list[Path]:
+    """The folders ``step-<number>`` in ``folder``, the one of the highest number first."""
+    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    return sorted(found, key=step_number, reverse=True)
+
+
+def step_number(path: Path) -> int:
+    """The step of a folder ``step-<number>``."""
+    return int(path.name.removeprefix("step-"))
 
 
 def plain(value: Any) -> Any:

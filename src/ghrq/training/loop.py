@@ -306,7 +306,7 @@ class _Loop:
         if signal:
             raise StoppedError(
                 f"stopped at step {self.step} of {self.stage.steps} of stage '{self.stage.name}', and saved. "
-                f"To go on: ghrq train --resume {self.run.folder}",
+                f"To go on: {self.run.go_on}",
                 exit_code=128 + signal,
             )
 
@@ -325,7 +325,7 @@ class _Loop:
             except (OSError, SafetensorError) as error:
                 raise StoppedError(
                     f"could not save step {self.step} of stage '{stage.name}': {error}. {self._last_good()} "
-                    f"Once there is room to write: ghrq train --resume {self.run.folder}"
+                    f"Once there is room to write: {self.run.go_on}"
                 ) from error
         self.saved_step, self.saved_at = self.step, time.monotonic()
 

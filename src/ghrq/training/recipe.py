@@ -7,6 +7,7 @@ then needs to say only what differs. ``name`` is not inherited: it is the file's
 import difflib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -21,6 +22,8 @@ from ghrq.recipes import shipped
 from ghrq.training import toml
 
 Precision = Literal["fp32", "bf16"]
+
+_NAME = r"^[^/\\]+$"
 
 
 class Section(BaseModel):
@@ -55,7 +58,7 @@ class Recipe(Section):
 
     task: str
     """A task of ghrq, or your own as ``module:Class``."""
-    name: Annotated[str, Field(pattern=r"^[^/\\]+$")]
+    name: Annotated[str, Field(pattern=_NAME)]
     """Names the folder of a run, if no other is given."""
     seed: Annotated[int, Field(ge=0)] = 0
     training: Training = Training()
@@ -131,6 +134,11 @@ class _Draft:
         if details["type"] == "missing":
             return f"{origin}: the key '{key}' is missing"
         expected = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        if details["type"] == "model_type":
+            inner = next(path for path in _keys(model, ()) if len(path) > len(place) and path[: len(place)] == place)
+            expected = f"a table, for example {'.'.join(inner)}=..."
+        elif details.get("ctx", {}).get("pattern") == _NAME:
+            expected = "a name without / and \\"
         return f"{origin}: {key} = {json.dumps(details['input'], default=str)}: expected {expected}"
 
 
@@ -163,9 +171,12 @@ def _locate(source: str | Path, folder: Path, context: str = "") -> Path:
     if str(source) in recipes:
         return recipes[str(source)].resolve()
     if str(source).endswith(".toml"):
-        raise UserError(f"{context}there is no recipe file {path}")
+        raise UserError(
+            f"{context}there is no recipe file {path}: check the path, or name a shipped recipe: "
+            "'ghrq recipes' lists what is shipped"
+        )
     near = difflib.get_close_matches(str(source), recipes, n=1, cutoff=0.4)
-    hint = f"did you mean '{near[0]}'?" if near else "name a .toml file or a shipped recipe"
+    hint = f"did you mean '{near[0]}'?" if near else "name a .toml file or a shipped recipe:"
     raise UserError(f"{context}there is no recipe '{source}'; {hint} 'ghrq recipes' lists what is shipped")
 
 
@@ -179,9 +190,24 @@ def _parse_override(override: str) -> dict[str, Any]:
         value: Any = table["value"] if len(table) == 1 else text
     except tomllib.TOMLDecodeError:
         value = text.strip()
+        if value.startswith(("[", "{")):  # no string: most likely a shell took its quotes away
+            raise UserError(
+                f"--set {override}: the value is not valid TOML; quote all of it, so that the shell leaves its quotes: "
+                f"--set '{_quoted(key, value)}'"
+            ) from None
     for part in reversed(parts[1:]):
         value = {part: value}
     return {parts[0]: value}
+
+
+def _quoted(key: str, value: str) -> str:
+    """``key=value`` with the quotes back around the words of a list; an example if that is not the trouble."""
+    words = re.sub(r"[A-Za-z_][\w./-]*", r'"\g<0>"', value)
+    try:
+        tomllib.loads(f"value = {words}")
+    except tomllib.TOMLDecodeError:
+        return 'training.trackers=["wandb"]'
+    return f"{key}={words}"
 
 
 def _nearest(model: type[BaseModel], place: tuple[str, ...]) -> str:

@@ -31,8 +31,9 @@ import filelock
 from ghrq.errors import StoppedError, UserError
 from ghrq.training import files, processes
 from ghrq.training.recipe import Recipe, load_recipe
+from ghrq.training.signals import exit_code, termination_raises
 
-State = Literal["running", "finished", "failed", "interrupted"]
+State = Literal["running", "finished", "failed", "interrupted", "damaged"]
 
 _PACKAGES = ("ghrq", "torch", "numpy", "geoopt", "safetensors", "accelerate")
 
@@ -42,6 +43,8 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.go_on = f"ghrq train --resume {folder}"
+        """What to tell the user who wants to go on with a run that stopped."""
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -53,7 +56,7 @@ class Run:
         """Make a folder for a new run. One that has anything in it is left as it is, with an error."""
         folder = Path(folder)
         if processes.is_main():
-            _check_free(folder)
+            check_free(folder)
             # All or nothing: killed on the way, no folder is there that looks like a run and is none.
             draft = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
             try:
@@ -137,7 +140,19 @@ class Run:
     def results(self) -> dict[str, Any] | None:
         """What came out, or ``None`` if the run is not finished."""
         path = self.folder / "results.json"
-        return json.loads(path.read_text("utf-8")) if path.exists() else None
+        return files.read_json(path, f"'ghrq eval {self.folder}' writes it anew") if path.exists() else None
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What environment.json holds, empty if there is none."""
+        path = self.folder / "environment.json"
+        return files.read_json(path, "remove it, a run can do without") if path.exists() else {}
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """How it ended, if not well; otherwise empty."""
+        path = self.folder / "status.json"
+        return files.read_json(path, f"it goes by itself with {self.go_on}") if path.exists() else {}
 
     def write_results(self, results: dict[str, Any]) -> None:
         """Write results.json: the run is finished."""
@@ -160,16 +175,17 @@ class Run:
             raise UserError(f"cannot write to the run folder {self.folder}: {error.strerror}") from error
         try:
             status.unlink(missing_ok=True)
-            yield
+            with termination_raises():
+                yield
         except KeyboardInterrupt as error:
             self._record(status, "interrupted", error)
-            raise StoppedError(f"stopped. To go on: ghrq train --resume {self.folder}", exit_code=130) from None
+            raise StoppedError(f"stopped. To go on: {self.go_on}", exit_code=exit_code(error)) from None
         except Exception as error:
             self._record(status, "interrupted" if getattr(error, "exit_code", 0) > 128 else "failed", error)
             if isinstance(error, OSError):
                 raise StoppedError(
                     f"the run in {self.folder} cannot go on: {error}. What was saved is intact; "
-                    f"once the cause is gone: ghrq train --resume {self.folder}"
+                    f"once the cause is gone: {self.go_on}"
                 ) from error
             raise
         finally:
@@ -189,10 +205,13 @@ class RunSummary(NamedTuple):
     task: str
     state: State
     stage: str
-    """The stage it is in or was in last, or ``""``."""
+    """The stage of the newest checkpoint, from which it goes on, or ``""``."""
     step: int
+    """The step of that checkpoint."""
     headline: dict[str, float]
     """The first three numbers on the top level of results.json."""
+    damaged: tuple[str, ...] = ()
+    """The names of its files that cannot be read."""
 
 
 def runs(root: str | Path) -> list[RunSummary]:
@@ -200,7 +219,7 @@ def runs(root: str | Path) -> list[RunSummary]:
     found = []
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
-        if "recipe.toml" in names and "environment.json" in names:
+        if "recipe.toml" in names and ("environment.json" in names or "checkpoints" in inner):
             inner.clear()
             found.append(_summary(Path(folder)))
     return found
@@ -235,7 +254,8 @@ def environment(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
+    """Raise an error if a new run cannot have ``folder`` for itself."""
     if (folder / "recipe.toml").is_file():
         raise UserError(f"{folder} is a run already: choose another folder, or go on: ghrq train --resume {folder}")
     if folder.exists() and not folder.is_dir():
@@ -245,17 +265,37 @@ def _check_free(folder: Path) -> None:
 
 
 def _summary(folder: Path) -> RunSummary:
-    run = Run(folder)
-    results, status = run.results, _parse(_text(folder / "status.json")) or {}
+    run, damaged = Run(folder), []
+    found: dict[str, dict[str, Any] | None] = {}
+    for name, read in (
+        ("recipe.toml", lambda: tomllib.loads((folder / "recipe.toml").read_text("utf-8"))),
+        ("environment.json", lambda: run.environment),
+        ("status.json", lambda: run.status),
+        ("results.json", lambda: run.results),
+    ):
+        try:
+            found[name] = read()
+        except (ValueError, OSError):
+            damaged.append(name)
+    results, status = found.get("results.json"), found.get("status.json") or {}
     state: State = "finished" if results is not None else status.get("state", "interrupted")
-    if state != "finished" and _is_locked(folder):
+    if results is None and _is_locked(folder):
         state = "running"
-    # The last line is enough, and metrics may be long.
-    tail = _text(folder / "metrics.jsonl")[-10_000:].splitlines()
-    last = next((line for line in map(_parse, reversed(tail)) if line is not None), {})
+    elif damaged:
+        state = "damaged"
+    stage, step = _newest_checkpoint(folder)
+    task = str((found.get("recipe.toml") or {}).get("task", ""))
     numbers = {key: value for key, value in (results or {}).items() if isinstance(value, int | float)}
-    task = tomllib.loads(_text(folder / "recipe.toml")).get("task", "")
-    return RunSummary(folder, task, state, last.get("stage", ""), last.get("step", 0), dict(list(numbers.items())[:3]))
+    return RunSummary(folder, task, state, stage, step, dict(list(numbers.items())[:3]), tuple(damaged))
+
+
+def _newest_checkpoint(folder: Path) -> tuple[str, int]:
+    """Stage and step of the checkpoint written last; the order of stages is known to the task alone."""
+    newest = [paths[0] for stage in folder.glob("checkpoints/*") if (paths := files.step_folders(stage))]
+    if not newest:
+        return "", 0
+    last = max(newest, key=lambda path: path.stat().st_mtime_ns)
+    return last.parent.name, files.step_number(last)
 
 
 def _lock(folder: Path) -> filelock.BaseFileLock:
@@ -287,10 +327,6 @@ def _parse(line: str) -> dict[str, Any] | None:
     except json.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _text(path: Path) -> str:
-    return path.read_text("utf-8") if path.exists() else ""
 
 
 def _version(package: str) -> str | None:

@@ -1,9 +1,17 @@
-"""A polite end: SIGINT and SIGTERM are noted, and the loop stops when its step is done."""
+"""A polite end: SIGINT and SIGTERM are noted, and the loop stops when its step is done.
 
+Outside the loop there is nothing to finish: there both end what is going on at once.
+"""
+
+import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+from ghrq.training import processes
 
 
 class StopSignals:
@@ -31,3 +39,38 @@ class StopSignals:
         if self.received and self._twice and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = self.received or number
+
+
+class Terminated(KeyboardInterrupt):
+    """What SIGTERM raises within :func:`termination_raises`, as Ctrl-C raises its ``KeyboardInterrupt``."""
+
+
+@contextmanager
+def termination_raises() -> Iterator[None]:
+    """While inside, SIGTERM raises :class:`Terminated` instead of ending Python without a word.
+
+    Not where processes work together: one that waits for another is deaf to Python's handlers, and would hold up the
+    launcher that ends them all.
+    """
+    if threading.current_thread() is not threading.main_thread() or processes.world_size() > 1:
+        yield
+        return
+    owner = os.getpid()
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked worker has the handler too, and is ended like any other
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        else:
+            raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def exit_code(error: KeyboardInterrupt) -> int:
+    """What a shell calls an end by the signal that raised ``error``."""
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)

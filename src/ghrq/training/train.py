@@ -1,6 +1,5 @@
 """From a recipe to its results: every stage of a task, then its evaluation."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from ghrq.training.loop import fit, load
 from ghrq.training.progress import Progress, make_progress
 from ghrq.training.randomness import seed_everything
 from ghrq.training.recipe import Recipe
-from ghrq.training.run import Run, environment, free_folder
+from ghrq.training.run import Run, check_free, environment, free_folder
 from ghrq.training.trackers import check_installed
 
 RUNS = Path("runs")
@@ -37,6 +36,7 @@ def begin(recipe: Recipe, folder: str | Path | None = None, *, resume: bool = Fa
     """The folder of a run, new or found, the same on all processes; arguments as for :func:`train`."""
     require("accelerate", "train")
     check_installed(recipe.training.trackers)
+    task_class(recipe.task).check(recipe)
     path = processes.from_main(free_folder(RUNS, recipe.name) if folder is None else Path(folder))
     run = Run(path)
     if processes.is_main():
@@ -62,13 +62,19 @@ def finish(run: Run, progress: Progress | None = None) -> dict[str, Any]:
 def train_all(recipes: Mapping[str, Recipe], folder: Path, progress: Progress) -> dict[str, dict[str, Any]]:
     """Train and evaluate recipes, each in the folder of its name in ``folder``; what is done is not repeated.
 
-    Returns their results by name; of one that diverged, ``{"error": message}``.
+    ``folder`` has such runs in it already, or nothing at all. Returns their results by name; of one that
+    diverged, ``{"error": message}``.
     """
+    begun = any(folder.glob("*/recipe.toml")) or any(folder.glob(".*.tmp"))  # the latter if killed at the very start
+    if processes.is_main() and not begun:
+        check_free(folder)
     results: dict[str, dict[str, Any]] = {}
     for count, (name, recipe) in enumerate(recipes.items(), start=1):
         progress.note(f"{count} of {len(recipes)}: {name}")
         try:
-            results[name] = train(recipe, folder / name, resume=True, progress=progress)
+            run = begin(recipe, folder / name, resume=True)
+            run.go_on = "the same reproduce command again"
+            results[name] = finish(run, progress)
         except DivergedError as error:
             progress.note(str(error))
             results[name] = {"error": str(error)}
@@ -114,10 +120,7 @@ def _evaluate(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
 
 
 def _note_other_versions(run: Run, progress: Progress) -> None:
-    path = run.folder / "environment.json"
-    if not path.exists():
-        return
-    before = json.loads(path.read_text("utf-8"))["versions"]
+    before = run.environment.get("versions", {})
     now = environment(run.recipe)["versions"]
     other = [f"{name} {before[name]}, now {now[name]}" for name in before if before[name] != now.get(name)]
     if other:
