@@ -201,10 +201,18 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
         return routed.codebook_loss, routed.commitment_loss
 
     @torch.no_grad()
-    def initialize(self, z: Tensor, mask: Tensor | None = None, *, iterations: int = 10) -> None:
+    def initialize(
+        self,
+        z: Tensor,
+        mask: Tensor | None = None,
+        *,
+        iterations: int = 10,
+        each_stage: Callable[[], object] | None = None,
+    ) -> None:
         """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least ``codebook_size`` vectors.
 
         Sets the encoder scale too. When several processes train together, the first one's vectors decide.
+        ``each_stage`` is called when a stage is done: for a progress bar.
         """
         check_vectors(z, self.dim, mask)
         at_least("iterations", iterations, 1, whole=True)
@@ -229,6 +237,8 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             (step,) = cascade.walk(r, gap, table, self.curvature, self.aggregation, 1)
             r = cascade.residual(r, step.code, self.curvature, self.aggregation)
             gap = ball.gap(r, self.curvature).to(r.dtype)
+            if each_stage is not None:
+                each_stage()
         distributed.from_first_(self.codebooks.data)
         self.usage.reset()
         if self.midpoints is not None:
