@@ -1,0 +1,210 @@
+"""Which columns hold the vectors and the ids, and their values as arrays. What can be wrong with a row is said here.
+
+Columns are of Arrow. A vector is a list (of fixed size or not), a text such as ``"[0.1, 0.2]"``, or several columns of
+numbers.
+"""
+
+import difflib
+import fnmatch
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ghrq.errors import UserError, require
+
+Numbers = npt.NDArray[np.float32] | npt.NDArray[np.int32]
+
+# Names of columns that an error lists: more are of no help.
+_SHOWN = 12
+
+
+def place(path: Path, row: int) -> str:
+    """How errors name a row."""
+    return f"{path}, row {row} (counted from 0)"
+
+
+def checked_name(path: Path, given: str, names: Sequence[str], option: str) -> str:
+    """``given``, which has to be one of ``names``; the error offers the nearest one."""
+    if given in names:
+        return given
+    near = difflib.get_close_matches(given, names, n=1) or [name for name in names if name.lower() == given.lower()]
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UserError(f"{path} has no column {given!r}: {hint}{option} takes one of {listed(names)}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names, or the first of many."""
+    return ", ".join(names[:_SHOWN]) + (f", … ({len(names)} columns)" if len(names) > _SHOWN else "")
+
+
+def vector_columns(path: Path, schema: Any, column: str | None, others: Sequence[str]) -> tuple[str, ...]:
+    """The columns of ``schema`` that make up the vectors: one that holds whole vectors, or several of numbers.
+
+    ``column`` is a name, a comma-separated list of names, or a pattern such as ``emb_*``, whose columns come in the
+    order of the table. Without one, it is the only column of lists. ``others`` are the columns of ids and labels.
+    """
+    names = [name for name in schema.names if name not in others]
+    if column is None:
+        found = [name for name in names if _holds_vectors(schema.field(name).type)]
+        if len(found) != 1:
+            many = f"several columns of vectors, {listed(found)}" if found else "no column of lists"
+            raise UserError(f"{path} has {many}: say where the vectors are with --column, one of {listed(names)}")
+        return (found[0],)
+    if column in schema.names or not set(column) & set(",*?["):
+        checked_name(path, column, schema.names, "--column")
+        _check_type(path, schema, column, whole=True)
+        return (column,)
+    if "," in column:
+        chosen = [checked_name(path, part.strip(), schema.names, "--column") for part in column.split(",")]
+    else:
+        chosen = [name for name in names if fnmatch.fnmatchcase(name, column)]
+        if not chosen:
+            raise UserError(f"no column of {path} matches {column!r}: it has {listed(names)}")
+    for name in chosen:
+        _check_type(path, schema, name, whole=False)
+    return tuple(chosen)
+
+
+def matrix(
+    path: Path, batch: Any, names: Sequence[str], dim: int | None, dtype: npt.DTypeLike, first_row: int
+) -> Numbers:
+    """The vectors ``(n, dim)`` of a record batch whose first row is ``first_row`` of the table.
+
+    ``dim`` is ``None`` for the first rows of a table: then the first one decides. ``dtype`` is float32, or int32 for
+    codes. Every vector has ``dim`` numbers, all of them finite.
+    """
+    if len(names) > 1 or _is_number(batch.schema.field(names[0]).type):
+        columns = [_numbers(path, batch.column(name), name, 1, first_row) for name in names]
+        values = np.stack(columns, axis=1)
+    else:
+        array = batch.column(names[0])
+        if _is_text(array.type):
+            array = _parsed(path, array, names[0], first_row)
+        _refuse_missing(path, array, names[0], 1, first_row)
+        lengths = require("pyarrow.compute", "tokenizer").list_value_length(array).to_numpy(zero_copy_only=False)
+        dim = int(lengths[0]) if dim is None else dim
+        unequal = np.flatnonzero(lengths != dim)
+        if len(unequal) or dim == 0:
+            row = int(unequal[0]) if len(unequal) else 0
+            raise UserError(
+                f"{place(path, first_row + row)}: column {names[0]!r} has {lengths[row]} numbers, "
+                f"expected {dim or 'at least 1'} as in the first row: mend or remove that row"
+            )
+        values = _numbers(path, array.flatten(), names[0], dim, first_row).reshape(-1, dim)
+    return _converted(path, values, names, dtype, first_row)
+
+
+def id_array(path: Path, array: Any, name: str, first_row: int) -> Any:
+    """Ids as an Arrow array of int64 or of text, none of them missing."""
+    arrow = require("pyarrow", "tokenizer")
+    if array.null_count:
+        row = first_row + _first_null(array)
+        raise UserError(f"{place(path, row)}: column {name!r} has no id: give every row one, or leave out --id")
+    types = arrow.types
+    if types.is_integer(array.type) and array.type != arrow.uint64():
+        return array.cast(arrow.int64())
+    if types.is_uint64(array.type) or _is_text(array.type):
+        return array if types.is_uint64(array.type) else array.cast(arrow.large_string())
+    raise UserError(
+        f"{path}: ids have to be text or whole numbers, column {name!r} holds {array.type}: "
+        "name another column with --id, or convert it"
+    )
+
+
+def text_array(path: Path, array: Any, name: str) -> Any:
+    """Labels as an Arrow array of text; a list, such as a path of categories, becomes one text joined by ``' > '``."""
+    arrow, compute = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
+    lists = arrow.types.is_list(array.type) or arrow.types.is_large_list(array.type)
+    try:
+        if lists:
+            return compute.binary_join(array.cast(arrow.list_(arrow.string())), " > ")
+        return array.cast(arrow.string())
+    except (arrow.ArrowNotImplementedError, arrow.ArrowInvalid) as error:
+        raise UserError(f"{path}: column {name!r} holds {array.type}, which is no label: name another") from error
+
+
+def _holds_vectors(kind: Any) -> bool:
+    types = require("pyarrow", "tokenizer").types
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return lists and (_is_number(kind.value_type) or types.is_null(kind.value_type))
+
+
+def _is_number(kind: Any) -> bool:
+    types = require("pyarrow", "tokenizer").types
+    return bool(types.is_floating(kind) or types.is_integer(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    types = require("pyarrow", "tokenizer").types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _check_type(path: Path, schema: Any, name: str, whole: bool) -> None:
+    """Whether a column can be a vector (``whole``) or one number of it."""
+    kind = schema.field(name).type
+    if _is_number(kind) or (whole and (_holds_vectors(kind) or _is_text(kind))):
+        return
+    expected = "a list of numbers" if whole else "numbers"
+    raise UserError(f"{path}: column {name!r} holds {kind}, expected {expected}: name another with --column")
+
+
+def _first_null(array: Any) -> int:
+    return int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+
+
+def _refuse_missing(path: Path, array: Any, name: str, width: int, first_row: int) -> None:
+    """``width`` entries of ``array`` belong to one row."""
+    if array.null_count:
+        row = first_row + _first_null(array) // width
+        raise UserError(f"{place(path, row)}: column {name!r} has a value missing or NaN: mend or remove that row")
+
+
+def _numbers(path: Path, array: Any, name: str, width: int, first_row: int) -> npt.NDArray[Any]:
+    _refuse_missing(path, array, name, width, first_row)
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def _converted(
+    path: Path, values: npt.NDArray[Any], names: Sequence[str], dtype: npt.DTypeLike, first_row: int
+) -> Numbers:
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = values.astype(dtype)
+    if np.issubdtype(result.dtype, np.floating):
+        wrong, complaint = ~np.isfinite(result), "holds NaN or a number that is not finite in float32"
+    else:
+        wrong, complaint = result != values, "holds a number that is no code"
+    if wrong.any():
+        row, column = np.unravel_index(int(wrong.argmax()), wrong.shape)
+        name = names[int(column)] if len(names) > 1 else names[0]
+        raise UserError(f"{place(path, first_row + int(row))}: column {name!r} {complaint}: mend or remove that row")
+    return result
+
+
+def _parsed(path: Path, array: Any, name: str, first_row: int) -> Any:
+    """Texts such as ``"[0.1, 0.2]"`` or ``"0.1 0.2"`` as lists."""
+    arrow, compute = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
+
+    def parse(texts: Any) -> Any:
+        parts = compute.split_pattern_regex(compute.utf8_trim(texts, " \t\r\n[]"), r"\s*,\s*|\s+")
+        return parts.cast(arrow.list_(arrow.float64()))
+
+    try:
+        return parse(array)
+    except arrow.ArrowInvalid:
+        low, high = 0, len(array)  # the first row that cannot be parsed is in here
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                parse(array[low:middle])
+                low = middle
+            except arrow.ArrowInvalid:
+                high = middle
+        shown = array[low].as_py()
+        shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
+        raise UserError(
+            f"{place(path, first_row + low)}: column {name!r} is {shown!r}, expected numbers such as [0.1, 0.2]: "
+            "mend or remove that row, or name another column with --column"
+        ) from None

@@ -1,0 +1,69 @@
+"""Whether all ids are distinct: by 64-bit hashes in memory, and a second look at the file where two are equal."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ghrq.errors import UserError, require
+
+if TYPE_CHECKING:
+    from ghrq.data.tables.table import Table
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def hash_ids(ids: Any) -> Hashes:
+    """A 64-bit hash of each id: ``(n,)`` from an Arrow array of text or whole numbers, without a loop over rows.
+
+    A whole number is its own hash. Of a text, each byte is multiplied with a random number of its position, and the
+    products are summed: two given texts of one length agree with a probability below 2^-56.
+    """
+    arrow = require("pyarrow", "tokenizer")
+    if arrow.types.is_integer(ids.type):
+        return np.asarray(ids.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False).view(np.uint64)
+    ids = ids.cast(arrow.large_string())
+    _, offsets, data = ids.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    lengths = np.diff(bounds)
+    letters = np.frombuffer(data, dtype=np.uint8)[bounds[0] : bounds[-1]] if bounds[-1] else np.empty(0, np.uint8)
+    position = np.arange(len(letters)) - np.repeat(bounds[:-1] - bounds[0], lengths)
+    longest = int(lengths.max(initial=0))
+    weights = _weights(1 << max(longest, 1).bit_length())
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(letters.astype(np.uint64) * weights[position])))
+    ends = bounds - bounds[0]
+    # The length goes in as well: otherwise a text and the same text with zero bytes after it would be equal.
+    return sums[ends[1:]] - sums[ends[:-1]] + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def check_distinct(table: "Table", hashes: Hashes, size: int = 65536) -> None:
+    """Raise an error if two ids of ``table`` are equal. ``hashes (rows,)`` of all its ids are sorted in place."""
+    if not table.has_ids:
+        return
+    hashes.sort()
+    suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    seen: dict[Any, int] = {}
+    for row, identity in _among(table, suspects, size) if len(suspects) else ():
+        if identity in seen:
+            raise UserError(
+                f"{table.path}: rows {seen[identity]} and {row} (counted from 0) have the same {table.id_name} "
+                f"{identity!r}: remove one of them, or name another column with --id"
+            )
+        seen[identity] = row
+
+
+def _among(table: "Table", suspects: Hashes, size: int) -> Iterator[tuple[int, Any]]:
+    """Row and id of those whose hash is one of ``suspects``."""
+    first = 0
+    for ids in table.ids(size):
+        for place in np.flatnonzero(np.isin(hash_ids(ids), suspects)).tolist():
+            yield first + place, ids[place].as_py()
+        first += len(ids)
+
+
+@lru_cache(maxsize=4)
+def _weights(count: int) -> Hashes:
+    """Random odd numbers, the same on every machine; a longer array begins like a shorter one."""
+    return np.random.PCG64(20240607).random_raw(count) | np.uint64(1)

@@ -1,0 +1,173 @@
+"""Parquet and NumPy files as streams of Arrow record batches, from any row on."""
+
+import re
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ghrq.errors import UserError, require
+
+# Rows that are read at once: enough to be fast, few enough that wide vectors stay small.
+ROWS_READ = 16384
+
+# Parquet reads a column through a buffer of this many bytes; without one, a whole row group is in memory.
+_BUFFER = 2**20
+
+# The name of the one column of a .npy file.
+ARRAY_COLUMN = "values"
+
+
+class Source(ABC):
+    """A file as rows of named columns."""
+
+    path: Path
+    schema: Any
+    """Names and Arrow types of all columns, as :meth:`read` gives them."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """How many rows there are."""
+
+    @abstractmethod
+    def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
+        """Record batches of these columns, of any lengths, from row ``start`` on to the end."""
+
+    @property
+    def cuts(self) -> Sequence[int]:
+        """Rows in rising order, the first of them 0, from which on reading costs no more than what is read."""
+        return (0,)
+
+
+@contextmanager
+def reading(path: Path, kind: str, remedy: str = "it is damaged or cut off: write or copy it again") -> Iterator[None]:
+    """Turn whatever a reader complains of into one line that names the file."""
+    arrow = require("pyarrow", "tokenizer")
+    try:
+        yield
+    except UserError:
+        raise
+    except (arrow.ArrowException, OSError, EOFError, ValueError, zlib.error) as error:
+        reason = re.sub(r"\s+", " ", str(error)).strip().rstrip(".") or type(error).__name__
+        raise UserError(f"{path} cannot be read as {kind} ({reason}): {remedy}") from error
+
+
+class ParquetSource(Source):
+    """A file, or a folder of parts that are taken in the order of their names."""
+
+    def __init__(self, path: Path) -> None:
+        arrow = require("pyarrow", "tokenizer")
+        self.path, self._parts = path, [path]
+        if path.is_dir():
+            self._parts = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
+            if not self._parts:
+                raise UserError(f"the folder {path} has no *.parquet in it: name a table, or a folder of its parts")
+        self._groups: list[tuple[int, int, int]] = []  # first row, part, row group
+        self._rows = 0
+        for number, part in enumerate(self._parts):
+            with reading(part, "parquet"), self._open(part) as file:
+                schema = arrow.schema([(field.name, _plain(field.type)) for field in file.schema_arrow])
+                groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+            if number and not schema.equals(self.schema):
+                raise UserError(f"{part} has other columns than {self._parts[0]}: parts of a table need the same")
+            self.schema = schema
+            for group, rows in enumerate(groups):
+                self._groups.append((self._rows, number, group))
+                self._rows += rows
+
+    @property
+    def rows(self) -> int:
+        """By the footers."""
+        return self._rows
+
+    @property
+    def cuts(self) -> Sequence[int]:
+        """The row groups."""
+        return [first for first, _, _ in self._groups] or (0,)
+
+    def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
+        """Row group by row group, through a small buffer."""
+        for number, part in enumerate(self._parts):
+            here = [(first, group) for first, owner, group in self._groups if owner == number]
+            ends = [first for first, _ in here[1:]] + [self._end(number)]
+            wanted = [(first, group) for (first, group), end in zip(here, ends, strict=True) if end > start]
+            if not wanted:
+                continue
+            skip = max(start - wanted[0][0], 0)
+            with reading(part, "parquet"), self._open(part) as file:
+                groups = [group for _, group in wanted]
+                for batch in file.iter_batches(ROWS_READ, row_groups=groups, columns=list(names), use_threads=False):
+                    if skip < len(batch):
+                        yield _without_dictionaries(batch.select(list(names))[skip:])
+                    skip = max(skip - len(batch), 0)
+
+    def _end(self, part: int) -> int:
+        return min((first for first, owner, _ in self._groups if owner > part), default=self._rows)
+
+    @staticmethod
+    def _open(part: Path) -> Any:
+        return require("pyarrow.parquet", "tokenizer").ParquetFile(part, pre_buffer=False, buffer_size=_BUFFER)
+
+
+class ArraySource(Source):
+    """A ``.npy`` file of two dimensions."""
+
+    def __init__(self, path: Path) -> None:
+        arrow = require("pyarrow", "tokenizer")
+        self.path = path
+        with reading(path, "a NumPy array"):
+            array = self._array()
+        if array.ndim != 2 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+            raise UserError(
+                f"{path} holds an array of shape {array.shape} and type {array.dtype}, "
+                "expected rows of numbers (n, d): save such an array"
+            )
+        if array.shape[1] == 0:
+            raise UserError(f"{path} has shape {array.shape}, vectors of no numbers: expected (n, d) with d > 0")
+        number = arrow.from_numpy_dtype(array.dtype.newbyteorder("="))
+        self.schema = arrow.schema([(ARRAY_COLUMN, arrow.list_(number, array.shape[1]))])
+        self._shape = array.shape
+
+    @property
+    def rows(self) -> int:
+        """The first dimension."""
+        return int(self._shape[0])
+
+    @property
+    def cuts(self) -> Sequence[int]:
+        """Anywhere, so every so many rows."""
+        return range(0, max(self.rows, 1), ROWS_READ)
+
+    def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
+        """Each batch through a map of its own: pages of a map that stays open would count as memory in use."""
+        arrow = require("pyarrow", "tokenizer")
+        for first in range(start, self.rows, ROWS_READ):
+            with reading(self.path, "a NumPy array"):
+                values = np.array(self._array()[first : first + ROWS_READ], order="C")
+            flat = arrow.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
+            lists = arrow.FixedSizeListArray.from_arrays(flat, self._shape[1])
+            yield arrow.record_batch([lists for _ in names], names=list(names))
+
+    def _array(self) -> npt.NDArray[Any]:
+        return np.load(self.path, mmap_mode="r", allow_pickle=False)
+
+
+def _plain(kind: Any) -> Any:
+    types = require("pyarrow", "tokenizer").types
+    return kind.value_type if types.is_dictionary(kind) else kind
+
+
+def _without_dictionaries(batch: Any) -> Any:
+    arrow = require("pyarrow", "tokenizer")
+    if not any(arrow.types.is_dictionary(kind) for kind in batch.schema.types):
+        return batch
+    columns = [
+        column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column for column in batch.columns
+    ]
+    return arrow.record_batch(columns, names=batch.schema.names)

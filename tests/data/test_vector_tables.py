@@ -1,0 +1,487 @@
+"""Tables of every format: the same rows come out, in constant memory, and every mistake is one line with a remedy."""
+
+import csv
+import gzip
+import json
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ghrq.data.tables import check_distinct, check_output, hash_ids, open_codes, open_table, open_writer
+from ghrq.data.tables import sources as sources_module
+from ghrq.data.tables import text as text_module
+from ghrq.data.tables.write import Layout, replacing
+from ghrq.errors import UserError
+
+ROWS, DIM = 103, 5
+IDS = [f"item-{i:03d}" for i in range(ROWS)]
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    # Halves of small numbers: exact in every format and type.
+    return (np.random.default_rng(0).integers(-40, 40, (ROWS, DIM)) / 2).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """So that a hundred rows come in many pieces."""
+    monkeypatch.setattr(sources_module, "ROWS_READ", 7)
+    monkeypatch.setattr(text_module, "_BLOCK", 400)
+
+
+def write_parquet(path, vectors, kind, ids=IDS, **more):
+    flat = pa.array(vectors.reshape(-1))
+    offsets = pa.array(np.arange(0, vectors.size + 1, vectors.shape[1]))
+    arrays = {
+        "fixed": lambda: pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+        "list": lambda: pa.ListArray.from_arrays(offsets.cast(pa.int32()), flat),
+        "large": lambda: pa.LargeListArray.from_arrays(offsets, flat),
+    }
+    pq.write_table(pa.table({"item_id": ids, "embedding": arrays[kind](), **more}), path, row_group_size=10)
+    return path
+
+
+def write_csv(path, vectors, as_list=False, ids=IDS):
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", newline="") as file:
+        writer = csv.writer(file)
+        names = ["embedding"] if as_list else [f"e{i}" for i in range(vectors.shape[1])]
+        writer.writerow(["item_id", *names, "title"])
+        for name, row in zip(ids, vectors.tolist(), strict=True):
+            writer.writerow([name, *([json.dumps(row)] if as_list else row), 'a, "quoted"\nbroken title'])
+    return path
+
+
+def write_jsonl(path, vectors, ids=IDS):
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt") as file:
+        for name, row in zip(ids, vectors.tolist(), strict=True):
+            file.write(json.dumps({"item_id": name, "embedding": row, "more": {"x": 1}}) + "\n\n")
+    return path
+
+
+def make(kind, folder, vectors):
+    """The same rows in a format: path and column."""
+    match kind:
+        case "parquet-fixed-f16":
+            return write_parquet(folder / "t.parquet", vectors.astype(np.float16), "fixed"), "embedding"
+        case "parquet-list-f32":
+            return write_parquet(folder / "t.parquet", vectors, "list"), None
+        case "parquet-large-f64":
+            return write_parquet(folder / "t.parquet", vectors.astype(np.float64), "large"), "embedding"
+        case "parquet-columns":
+            columns = {f"e{i}": vectors[:, i] for i in range(DIM)}
+            pq.write_table(pa.table({"e": [0] * ROWS, "item_id": IDS, **columns}), folder / "t.parquet")
+            return folder / "t.parquet", "e?"
+        case "parquet-folder":
+            (folder / "parts").mkdir()
+            for part in range(3):
+                some = slice(part * 40, (part + 1) * 40)
+                write_parquet(folder / "parts" / f"{part}.parquet", vectors[some], "fixed", ids=IDS[some])
+            return folder / "parts", "embedding"
+        case "csv":
+            return write_csv(folder / "t.csv", vectors), "e0,e1, e2,e3,e4"
+        case "csv-list":
+            return write_csv(folder / "t.csv.gz", vectors, as_list=True), "embedding"
+        case "jsonl":
+            return write_jsonl(folder / "t.jsonl", vectors), "embedding"
+        case "jsonl-gz":
+            return write_jsonl(folder / "t.jsonl.gz", vectors), None
+    raise KeyError(kind)
+
+
+KINDS = ["parquet-fixed-f16", "parquet-list-f32", "parquet-large-f64", "parquet-columns", "parquet-folder"]
+KINDS += ["csv", "csv-list", "jsonl", "jsonl-gz"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_gives_the_same_rows(kind, tmp_path, vectors):
+    path, column = make(kind, tmp_path, vectors)
+    table = pickle.loads(pickle.dumps(open_table(path, column, "item_id")))
+    assert (table.rows, table.dim, table.id_name) == (ROWS, DIM, "item_id")
+    batches = list(table.batches(25))
+    assert [len(batch.vectors) for batch in batches] == [25, 25, 25, 25, 3]
+    assert all(batch.vectors.dtype == np.float32 for batch in batches)
+    np.testing.assert_array_equal(np.concatenate([batch.vectors for batch in batches]), vectors)
+    assert [name for batch in batches for name in batch.ids.to_pylist()] == IDS
+    assert [name for ids in table.ids(30) for name in ids.to_pylist()] == IDS
+    rows = np.array([99, 3, 50, 3, 49])
+    np.testing.assert_array_equal(table.take(rows), vectors[rows])
+    # Pieces read one without the other are the whole again, in the same batches.
+    spans = table.spans(25)
+    assert spans[-1][1] == ROWS
+    assert (len(spans) > 1) == (kind.startswith("parquet") and kind != "parquet-columns")  # that has one row group
+    pieces = [batch for start, stop in spans for batch in table.batches(25, start, stop)]
+    assert [batch.ids.to_pylist() for batch in pieces] == [batch.ids.to_pylist() for batch in batches]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f8", "<i4"])
+def test_arrays_number_their_rows(dtype, order, tmp_path, vectors):
+    vectors = np.round(vectors)
+    np.save(tmp_path / "t.npy", np.asarray(vectors.astype(dtype), order=order))
+    table = open_table(tmp_path / "t.npy")
+    assert (table.rows, table.dim, table.id_name, table.has_ids) == (ROWS, DIM, "row", False)
+    np.testing.assert_array_equal(np.concatenate([batch.vectors for batch in table.batches(25)]), vectors)
+    assert [i for ids in table.ids(25) for i in ids.to_pylist()] == list(range(ROWS))
+    np.testing.assert_array_equal(table.take(np.array([7, 2])), vectors[[7, 2]])
+    assert table.spans(50) == [(0, 50), (50, 100), (100, 103)]
+
+
+@pytest.mark.parametrize(
+    ("ids", "kept"),
+    [(range(ROWS), list(range(ROWS))), ([f"{i:03d}" for i in range(ROWS)], None), (["NA", *IDS[1:]], None)],
+)
+def test_ids_of_csv_keep_their_spelling(ids, kept, tmp_path, vectors):
+    """Whole numbers become such; leading zeros stay, and NA is a name like any other."""
+    table = open_table(write_csv(tmp_path / "t.csv", vectors, ids=list(ids)), "e*", "item_id")
+    assert next(table.ids(ROWS)).to_pylist() == (kept or list(ids))
+
+
+def test_ids_of_json_that_look_like_times_are_text(tmp_path, vectors):
+    ids = [f"2020-01-01 00:{i // 60:02d}:{i % 60:02d}" for i in range(ROWS)]
+    table = open_table(write_jsonl(tmp_path / "t.jsonl", vectors, ids=ids), "embedding", "item_id")
+    assert next(table.ids(ROWS)).to_pylist() == ids
+
+
+def test_categorical_ids_and_labels(tmp_path, vectors):
+    ids = pa.array(IDS).dictionary_encode()
+    more = {"sort": pa.array([f"k{i % 3}" for i in range(ROWS)]).dictionary_encode(), "paths": [["a", "b"]] * ROWS}
+    path = write_parquet(tmp_path / "t.parquet", vectors, "fixed", ids=ids, **more)
+    table = open_table(path, "embedding", "item_id", "sort")
+    assert next(table.ids(ROWS)).to_pylist() == IDS
+    assert table.labels() == [f"k{i % 3}" for i in range(ROWS)]
+    assert open_table(path, "embedding", label_column="paths").labels() == ["a > b"] * ROWS
+    pq.write_table(pa.table({"v": [[1.0]], "nested": [[["a"], ["b"]]]}), tmp_path / "nested.parquet")
+    with pytest.raises(UserError, match=r"column 'nested' holds list<.*>, which is no label: name another"):
+        open_table(tmp_path / "nested.parquet", "v", label_column="nested").labels()
+    with pytest.raises(UserError, match="without a column of labels"):
+        open_table(path, "embedding").labels()
+
+
+# --- mistakes ------------------------------------------------------------------------------------------------
+
+
+def fails(path, match, column="embedding", id_column="item_id", dtype=np.float32):
+    """Opening and reading it fails with one line that names the file."""
+    with pytest.raises(UserError, match=match) as caught:
+        for _ in open_table(path, column, id_column, dtype=dtype).batches(25):
+            pass
+    message = str(caught.value)
+    assert "\n" not in message
+    assert path.name in message
+
+
+BAD_ROW = 61
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        ([1.0, 2.0], "has 2 numbers, expected 5 as in the first row: mend or remove"),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "has 6 numbers"),
+        ([], r"has 0 numbers|is '\[\]', expected numbers"),
+        (None, "missing or NaN|is '', expected numbers"),
+        ([1.0, 2.0, None, 4.0, 5.0], "missing or NaN|expected numbers such as"),
+        ([1.0, 2.0, float("nan"), 4.0, 5.0], "NaN or a number that is not finite|missing or NaN"),
+        ([1.0, 2.0, 1e39, 4.0, 5.0], "not finite in float32"),
+    ],
+)
+def test_bad_rows_are_named(kind, bad, match, tmp_path, vectors):
+    rows = vectors.tolist()
+    rows[BAD_ROW] = bad
+    path = tmp_path / f"items.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"item_id": IDS, "embedding": pa.array(rows, pa.list_(pa.float64()))}), path)
+    elif kind == "jsonl":
+        lines = [json.dumps({"item_id": name, "embedding": row}) for name, row in zip(IDS, rows, strict=True)]
+        path.write_text("\n".join(lines))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["item_id", "embedding"])
+            writer.writerows((i, "" if r is None else json.dumps(r)) for i, r in zip(IDS, rows, strict=True))
+    fails(path, rf"row {BAD_ROW} \(counted from 0\): column 'embedding' .*({match})")
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ("item-x,1,2,3", r"row 61 \(counted from 0\) cannot be read as CSV \(.*Expected 7 columns, got 4"),
+        ("item-x,1,2,oops,4,5,t", r"row 61 \(counted from 0\) cannot be read as CSV \(.*invalid value 'oops'"),
+        ("item-x,1,2,,4,5,t", r"row 61 \(counted from 0\): column 'e2' has a value missing or NaN"),
+        ("item-x,1,2,nan,4,5,t", r"row 61 \(counted from 0\): column 'e2' has a value missing or NaN"),
+        ("item-x,1,2,inf,4,5,t", r"row 61 \(counted from 0\): column 'e2' holds NaN or a number that is not finite"),
+    ],
+)
+def test_bad_lines_of_csv_are_named(line, match, tmp_path):
+    lines = ["item_id,e0,e1,e2,e3,e4,title"] + [f"{i},1,2.5,3,4,5,t" for i in IDS]
+    lines[BAD_ROW + 1] = line
+    (tmp_path / "items.csv").write_text("\n".join(lines) + "\n")
+    fails(tmp_path / "items.csv", match, column="e*")
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ('{"item_id": "x", "embedding": [1, 2', r"row 61 \(counted from 0\) cannot be read as JSON lines"),
+        ('{"item_id": "x", "embedding": ["a", 2]}', r"row 61 .* changed from number to string"),
+        ('{"item_id": 5, "embedding": [1, 2, 3, 4, 5]}', r"row 61 .* changed from string to number"),
+        ('{"item_id": "x"}', r"row 61 \(counted from 0\): column 'embedding' has a value missing"),
+        ('{"embedding": [1, 2, 3, 4, 5]}', r"row 61 \(counted from 0\): column 'item_id' has no id"),
+        (
+            '{"item_id": "x",\n "embedding": [1, 2, 3, 4, 5]}',
+            "104 lines but 103 JSON objects: put one object on a line",
+        ),
+    ],
+)
+def test_bad_lines_of_json_are_named(line, match, tmp_path):
+    lines = [json.dumps({"item_id": i, "embedding": [1, 2, 3, 4, 5]}) for i in IDS]
+    lines[BAD_ROW] = line
+    (tmp_path / "items.jsonl").write_text("\n".join(lines))
+    if "104 lines" in match:
+        with pytest.raises(UserError, match=match):
+            list(open_table(tmp_path / "items.jsonl", "embedding", "item_id").ids(1000))
+    else:
+        fails(tmp_path / "items.jsonl", match)
+
+
+def test_missing_columns_name_the_nearest(tmp_path, vectors):
+    path = write_parquet(tmp_path / "items.parquet", vectors, "fixed", title=["t"] * ROWS, price=[1.0] * ROWS)
+    fails(path, r"'embeding': did you mean 'embedding'\? --column takes one of item_id, embedding, title", "embeding")
+    fails(path, "no column 'ITEM_ID': did you mean 'item_id'", id_column="ITEM_ID")
+    fails(path, r"no column of .* matches 'v_\*'", column="v_*")
+    fails(path, "no column 'pric': did you mean 'price'", column="price,pric")
+    fails(path, "column 'embedding' holds fixed_size_list.*expected numbers", column="price,embedding")
+    fails(path, "column 'title' is 't', expected numbers such as \\[0.1, 0.2\\]", column="title")
+    fails(path, "ids have to be text or whole numbers, column 'price' holds double", id_column="price")
+    pq.write_table(pa.table({"a": [[1.0]], "b": [[2.0]], "c": [True]}), tmp_path / "two.parquet")
+    fails(tmp_path / "two.parquet", "several columns of vectors, a, b: say where", column=None, id_column=None)
+    fails(tmp_path / "two.parquet", "column 'c' holds bool, expected a list of numbers", column="c", id_column=None)
+    pq.write_table(pa.table({"x": [1.0], "y": [2.0]}), tmp_path / "none.parquet")
+    fails(tmp_path / "none.parquet", "no column of lists: say where .* --column, one of x, y", None, None)
+
+
+@pytest.mark.parametrize("name", ["e.parquet", "e.csv", "e.jsonl", "e.npy", "header.csv", "blank.jsonl"])
+def test_empty_tables(name, tmp_path):
+    path = tmp_path / name
+    match name:
+        case "e.parquet":
+            pq.write_table(pa.table({"embedding": pa.array([], pa.list_(pa.float32()))}), path)
+        case "e.npy":
+            np.save(path, np.zeros((0, 4), np.float32))
+        case "header.csv":
+            path.write_text("item_id,embedding\n")
+        case _:
+            path.write_text("\n\n" if name == "blank.jsonl" else "")
+    fails(path, "(?i)empty", None if name == "e.npy" else "embedding", None)
+
+
+def test_damaged_and_foreign_files(tmp_path, vectors):
+    path = write_parquet(tmp_path / "items.parquet", vectors, "list")
+    whole = path.read_bytes()
+    for size in (0, 3, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        fails(path, "cannot be read as parquet .*: it is damaged or cut off: write or copy it again")
+    path.write_bytes(whole[:200] + bytes(300) + whole[500:])
+    fails(path, "cannot be read as parquet")
+    np.save(tmp_path / "a.npy", vectors)
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-9])
+    fails(tmp_path / "a.npy", "cannot be read as a NumPy array", None, None)
+    np.save(tmp_path / "b.npy", vectors[0])
+    fails(tmp_path / "b.npy", r"shape \(5,\) and type float32, expected rows of numbers", None, None)
+    np.save(tmp_path / "c.npy", np.array([["a"]]))
+    fails(tmp_path / "c.npy", "type <U1", None, None)
+    np.save(tmp_path / "d.npy", vectors)
+    fails(tmp_path / "d.npy", "has no columns: leave out --id item_id", None)
+    packed = write_jsonl(tmp_path / "t.jsonl.gz", vectors)
+    packed.write_bytes(packed.read_bytes()[:-20])
+    fails(packed, "cannot be read as JSON lines")
+    (tmp_path / "latin.csv").write_bytes("item_id,embedding\ncaf\xe9,1\n".encode("latin-1"))
+    fails(tmp_path / "latin.csv", "cannot be read as CSV .*UTF-?8")
+    (tmp_path / "t.xlsx").write_bytes(b"x")
+    fails(tmp_path / "t.xlsx", "expected .parquet, .npy, .csv")
+    fails(tmp_path / "gone.parquet", "there is no file")
+    (tmp_path / "folder").mkdir()
+    fails(tmp_path / "folder", "has no \\*.parquet in it")
+    write_parquet(tmp_path / "folder" / "1.parquet", vectors, "list")
+    write_parquet(tmp_path / "folder" / "2.parquet", vectors, "fixed")
+    with pytest.raises(UserError, match=r"2.parquet has other columns than .*1.parquet"):
+        open_table(tmp_path / "folder", "embedding")
+
+
+def test_codes_are_whole_numbers(tmp_path):
+    write_parquet(tmp_path / "ids.parquet", np.arange(ROWS * DIM, dtype=np.int64).reshape(-1, DIM), "list")
+    table = open_table(tmp_path / "ids.parquet", "embedding", dtype=np.int32)
+    values = np.concatenate([batch.vectors for batch in table.batches(20)])
+    assert values.dtype == np.int32
+    np.testing.assert_array_equal(values.reshape(-1), np.arange(ROWS * DIM))
+    with pytest.raises(UserError, match="no column 'codes' but item_id, embedding: expected a file of 'ghrq encode'"):
+        open_codes(tmp_path / "ids.parquet")
+    for number in (0.5, 2.0**31, float("nan")):
+        write_parquet(tmp_path / "bad.parquet", np.full((ROWS, DIM), number), "list")
+        fails(tmp_path / "bad.parquet", "row 0 .*holds a number that is no code", dtype=np.int32)
+
+
+# --- duplicates ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_duplicate_ids_are_named(as_text, tmp_path, vectors):
+    ids = [f"id{i}" if as_text else i * 2**40 - 5 for i in range(ROWS)]
+    for pair in (None, (4, 90), (0, 1)):
+        mine = list(ids)
+        if pair:
+            mine[pair[1]] = mine[pair[0]]
+        table = open_table(write_parquet(tmp_path / "t.parquet", vectors, "fixed", ids=mine), "embedding", "item_id")
+        hashes = np.concatenate([hash_ids(part) for part in table.ids(10)])
+        if pair is None:
+            check_distinct(table, hashes, 10)
+            continue
+        named = rf"rows {pair[0]} and {pair[1]} \(counted from 0\) have the same item_id {mine[pair[0]]!r}: remove"
+        with pytest.raises(UserError, match=named):
+            check_distinct(table, hashes, 10)
+
+
+def test_equal_hashes_of_distinct_ids_are_looked_at_again(tmp_path, vectors):
+    table = open_table(write_parquet(tmp_path / "t.parquet", vectors, "fixed"), "embedding", "item_id")
+    hashes = np.concatenate([hash_ids(part) for part in table.ids(10)])
+    hashes[7] = hashes[50]  # as if two ids had met by chance
+    check_distinct(table, hashes, 10)
+
+
+def test_hashes_tell_texts_apart():
+    near = ["", "\0", "\0\0", "a", "aa", "ab", "ba", "a" * 500, "a" * 499 + "b", "é", "e"]
+    texts = pa.array(near + [f"{i}" for i in range(50_000)])
+    hashes = hash_ids(texts)
+    assert len(np.unique(hashes)) == len(texts) == len(set(texts.to_pylist()))
+    np.testing.assert_array_equal(hashes[5:900], hash_ids(texts[5:900]))  # a slice of a longer array
+    np.testing.assert_array_equal(hashes[:8], hash_ids(pa.array(near[:8])))
+    assert len(hash_ids(texts[:0])) == 0
+
+
+# --- writing -------------------------------------------------------------------------------------------------
+
+AWKWARD = ['a "quoted" one', "back\\slash", "new\nline, tab\t\x01", "é → 日本", "", "42"]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl", ".npy"])
+@pytest.mark.parametrize("ids", [AWKWARD, [3, 1, -4, 10**17, 5, 9]])
+def test_what_is_written_reads_back(suffix, ids, tmp_path):
+    path = tmp_path / f"ids{suffix}"
+    codes = np.arange(18, dtype=np.int32).reshape(6, 3)
+    with open_writer(path, Layout('the "id"', "codes", 3, np.int32, 6)) as writer:
+        writer.write(pa.array(ids[:4]), codes[:4])
+        assert not path.exists()
+        writer.write(pa.array(ids[4:]), codes[4:])
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    column = {".csv": "code_*", ".npy": None}.get(suffix, "codes")
+    table = open_table(path, column, None if suffix == ".npy" else 'the "id"', dtype=np.int32)
+    (batch,) = table.batches(100)
+    np.testing.assert_array_equal(batch.vectors, codes)
+    assert batch.ids.to_pylist() == (list(range(6)) if suffix == ".npy" else ids)
+    again = open_codes(path)
+    assert (again.id_name, again.rows, again.dim) == (table.id_name, 6, 3)
+    np.testing.assert_array_equal(next(again.batches(6)).vectors, codes)
+    if suffix == ".jsonl":
+        first = json.loads(path.read_text().splitlines()[0])
+        assert first == {'the "id"': ids[0], "codes": [0, 1, 2]}
+    if suffix == ".parquet":
+        assert pq.read_schema(path).field("codes").type == pa.list_(pa.int32(), 3)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl", ".npy"])
+def test_a_failure_leaves_nothing_and_keeps_the_old(suffix, tmp_path):
+    path = tmp_path / f"ids{suffix}"
+    path.write_text("old")
+
+    def stop_half_way():
+        with open_writer(path, Layout("id", "codes", 2, np.int32, 4)) as writer:
+            writer.write(pa.array([1, 2]), np.zeros((2, 2), np.int32))
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        stop_half_way()
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    if not sys.platform.startswith("linux"):
+        pytest.skip("/dev/full is Linux's")
+
+    def write():
+        with replacing(tmp_path / "ids.npy"), open("/dev/full", "wb", buffering=0) as file:
+            file.write(b"x")
+
+    with pytest.raises(UserError, match=r"cannot write .*ids.npy .*No space left"):
+        write()
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path):
+    out = tmp_path / "tok"
+    for text in ("first", "second"):
+        with replacing(out) as temporary:
+            temporary.mkdir()
+            (temporary / "file").write_text(text)
+        assert (out / "file").read_text() == text
+        assert [entry.name for entry in tmp_path.iterdir()] == ["tok"]
+
+
+def test_outputs_are_checked_before_the_work(tmp_path):
+    items = tmp_path / "items.parquet"
+    items.write_text("")
+    check_output(tmp_path / "ids.parquet", inputs=[items])
+    for path, match in [
+        (tmp_path / "ids.xlsx", "ends in .parquet, .csv, .jsonl, .npy"),
+        (tmp_path / "gone" / "ids.parquet", "there is no folder .*gone: create it first"),
+        (items / "ids.parquet", "there is no folder .*items.parquet"),
+        (tmp_path / "sub" / ".." / "items.parquet", "would overwrite the input"),
+    ]:
+        with pytest.raises(UserError, match=match):
+            check_output(path, inputs=[items])
+    (tmp_path / "is.parquet").mkdir()
+    with pytest.raises(UserError, match="is a folder"):
+        check_output(tmp_path / "is.parquet")
+    with pytest.raises(UserError, match="would overwrite the input"):
+        check_output(tmp_path, None, [items])
+    if sys.platform.startswith("linux"):
+        with pytest.raises(UserError, match=r"cannot write /proc/ids.parquet"):
+            check_output(type(tmp_path)("/proc/ids.parquet"))
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
+@pytest.mark.parametrize("suffix", ["parquet", "npy"])
+def test_memory_does_not_grow_with_the_table(suffix, tmp_path):
+    """A single row group, or one array: 50 MB more on the disk are next to none in memory."""
+    script = f"""
+        import re
+        from ghrq.data.tables import open_table
+
+        for batch in open_table("t.{suffix}").batches(16384):
+            pass
+        # ru_maxrss would begin with the memory of the process that started this one
+        print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+    """
+    peaks = []
+    for rows in (100_000, 300_000):
+        vectors = np.arange(rows * 64, dtype=np.float32).reshape(-1, 64)
+        if suffix == "npy":
+            np.save(tmp_path / "t.npy", vectors)
+        else:
+            flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 64)
+            pq.write_table(pa.table({"v": flat}), tmp_path / "t.parquet", row_group_size=rows, use_dictionary=False)
+        command = [sys.executable, "-c", textwrap.dedent(script)]
+        peaks.append(int(subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout))
+    assert peaks[1] - peaks[0] < 10_000
