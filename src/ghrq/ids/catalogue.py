@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ghrq.errors import UserError, require
-from ghrq.ids.trie import PrefixTrie
+from ghrq.ids.trie import Codes, PrefixTrie
 from ghrq.quantizer.checks import at_least
 from ghrq.training.files import sync_folder
 
@@ -68,7 +68,7 @@ class Catalogue:
 
     """
 
-    def __init__(self, ids: Ids, codes: Tensor | npt.NDArray[Any], name: str = "id") -> None:
+    def __init__(self, ids: Ids, codes: Codes, name: str = "id") -> None:
         self.ids, self.name = _plain_ids(ids), name
         if name == "codes":
             raise ValueError("the ids cannot be called 'codes': that is the name of the other column")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ghrq import ball
+from ghrq.ids.trie import Codes
 from ghrq.quantizer.checks import at_least, check_codes, is_tensor, one_of
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ _ROWS, _TUPLES = 2**16, 2**20
 
 
 def resolve(
-    codes: Tensor,
+    codes: Codes,
     policy: Policy,
     *,
     vectors_of: VectorsOf | None = None,
     quantizer: "ResidualQuantizer | None" = None,
 ) -> Tensor:
-    """Settle collisions among ``codes (n, N)`` by a named policy.
+    """Settle collisions among ``codes (n, N)``, a tensor or an array, by a named policy.
 
     Returns:
         ``"append"``: ``(n, N + 1)``, see :func:`resolve_append`; ``"reassign"``: ``(n, N)``, see
@@ -46,18 +47,19 @@ def resolve(
     if policy == "append":
         return resolve_append(codes)
     if policy == "none":
-        return codes
+        return torch.as_tensor(codes)
     if vectors_of is None or quantizer is None:
         raise ValueError("policy 'reassign' needs vectors_of and quantizer: it looks for the next best tuples")
     return resolve_reassign(codes, vectors_of, quantizer)
 
 
-def resolve_append(codes: Tensor) -> Tensor:
+def resolve_append(codes: Codes) -> Tensor:
     """Tell the items of one tuple apart by one more token: ``codes (n, N)`` -> ``(n, N + 1)``.
 
     The token is 0, 1, 2, … among the items of a tuple in the order of their rows, so 0 for an item alone; its
     codebook size is its maximum plus one.
     """
+    codes = torch.as_tensor(codes)
     _check_shape(codes)
     key = _keys(codes, int(codes.max()) + 1 if codes.numel() else 1)
     order = key.argsort(stable=True)
@@ -67,7 +69,7 @@ def resolve_append(codes: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def resolve_reassign(codes: Tensor, vectors_of: VectorsOf, quantizer: "ResidualQuantizer", *, beam: int = 8) -> Tensor:
+def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQuantizer", *, beam: int = 8) -> Tensor:
     """Give every item a tuple of its own, of the same length: ``codes (n, N)`` -> ``(n, N)``, all distinct.
 
     Of the items of one tuple the one nearest to what the tuple stands for keeps it. The others move: a beam search
@@ -88,6 +90,7 @@ def resolve_reassign(codes: Tensor, vectors_of: VectorsOf, quantizer: "ResidualQ
         ValueError: if there are more items than tuples.
 
     """
+    codes = torch.as_tensor(codes)
     size, stages = quantizer.codebook_size, quantizer.num_stages
     _check_shape(codes)
     check_codes(codes, stages, size)

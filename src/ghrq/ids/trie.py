@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ghrq.quantizer.checks import at_least, check_codes
+
+Codes = Tensor | npt.NDArray[np.integer]
+"""What a quantizer or a tokenizer gives."""
 
 
 class Items(NamedTuple):
@@ -27,7 +32,8 @@ class PrefixTrie:
     ``8·n·(num_stages + 1)`` bytes at most.
 
     Args:
-        codes: ``(n, num_stages)`` integers from 0 to below ``codebook_size``; several items may share a tuple.
+        codes: ``(n, num_stages)`` integers from 0 to below ``codebook_size``, a tensor or an array; several items
+            may share a tuple.
         codebook_size: number of codes of each stage: one for all, or one for each (an appended token has its own).
 
     Attributes:
@@ -36,11 +42,11 @@ class PrefixTrie:
 
     """
 
-    def __init__(self, codes: Tensor, codebook_size: int | Sequence[int]) -> None:
-        if not isinstance(codes, Tensor) or codes.dim() != 2 or 0 in codes.shape:
-            shape = tuple(getattr(codes, "shape", ()))
+    def __init__(self, codes: Codes, codebook_size: int | Sequence[int]) -> None:
+        codes = torch.as_tensor(codes)
+        if codes.dim() != 2 or 0 in codes.shape:
             raise ValueError(
-                f"expected codes as a tensor of shape (n, num_stages), neither of them 0, got shape {shape}"
+                f"expected codes of shape (n, num_stages), neither of them 0, got shape {tuple(codes.shape)}"
             )
         self.num_items, self.num_stages = codes.shape
         self.sizes = tuple(codebook_size) if isinstance(codebook_size, Sequence) else (codebook_size,) * self.num_stages

@@ -128,7 +128,7 @@ def bars(
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
 
-    return _figure(name, title, caption, 1.75 + 0.32 * len(given), draw)
+    return draw_figure(name, title, caption, 1.75 + 0.32 * len(given), draw)
 
 
 def lines(
@@ -180,10 +180,11 @@ def lines(
             axes.set_xticks(sorted({x for series in given for x in series.x}))
         axes.grid(axis="x", visible=False)
 
-    return _figure(name, title, caption, 3.6, draw)
+    return draw_figure(name, title, caption, 3.6, draw)
 
 
-def _figure(name: str, title: str, caption: str, height: float, draw: Callable[[Any], None]) -> Figure:
+def draw_figure(name: str, title: str, caption: str, height: float, draw: Callable[[Any], None]) -> Figure:
+    """A figure of this style, ``height`` inches high; ``draw`` is given its axes."""
     matplotlib = require("matplotlib", "train")
     with matplotlib.rc_context(STYLE):
         # Without pyplot: no display is asked for, nothing stays in memory.

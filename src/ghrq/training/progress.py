@@ -3,8 +3,8 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import ExitStack, contextmanager
 from typing import Any, TextIO, TypeVar
 
 from ghrq.training import processes
@@ -12,6 +12,7 @@ from ghrq.training import processes
 Item = TypeVar("Item")
 
 SECONDS_BETWEEN_LINES = 30.0
+PATIENCE_SECONDS = 2.0
 
 
 class Bar:
@@ -32,6 +33,12 @@ class Progress:
         """A bar for ``total`` of ``unit`` (``None`` if unknown how many), ``done`` of which were done before."""
         yield Bar()
 
+    @contextmanager
+    def patient_bar(self, label: str, total: int, unit: str = "") -> Iterator[Bar]:
+        """:meth:`bar`, which appears only when the work has taken two seconds."""
+        with ExitStack() as stack:
+            yield _PatientBar(lambda done: stack.enter_context(self.bar(label, total, done, unit)))
+
     def track(self, iterable: Iterable[Item], total: int | None = None, label: str = "") -> Iterator[Item]:
         """Go through ``iterable`` under a bar; ``total`` is its length where it has none itself."""
         total = len(iterable) if total is None and isinstance(iterable, Sized) else total
@@ -39,6 +46,19 @@ class Progress:
             for item in iterable:
                 yield item
                 bar.advance()
+
+
+class _PatientBar(Bar):
+    def __init__(self, show: Callable[[int], Bar]) -> None:
+        self._show, self._start, self._done = show, time.monotonic(), 0
+        self._bar: Bar | None = None
+
+    def advance(self, amount: int = 1, text: str = "") -> None:
+        self._done += amount
+        if self._bar is not None:
+            self._bar.advance(amount, text)
+        elif time.monotonic() - self._start > PATIENCE_SECONDS:
+            self._bar = self._show(self._done)
 
 
 class PlainProgress(Progress):
