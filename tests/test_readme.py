@@ -14,5 +14,6 @@ def test_there_are_four():
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_runs(example):
+def test_an_example_runs(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(example, str(README), "exec"), {})

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ghrq import ball
     from ghrq.quantizer import ResidualQuantizer
+    from ghrq.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["ResidualQuantizer", "ball"]
+__all__ = ["ResidualQuantizer", "Tokenizer", "ball"]
 
 # Imported when they are first asked for: `ghrq --help` need not wait for torch.
-_HOMES = {"ResidualQuantizer": "ghrq.quantizer"}
+_HOMES = {"ResidualQuantizer": "ghrq.quantizer", "Tokenizer": "ghrq.tokenizer"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,14 +2,14 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ghrq import __version__
+from ghrq import __version__, cli_items
 from ghrq.errors import StoppedError, UserError
+from ghrq.report.console import columns
 from ghrq.training import processes
 from ghrq.training.signals import exit_code, termination_raises
 
@@ -137,7 +137,7 @@ def runs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("ru
         told = [f"{name} {value:.4g}" for name, value in found.headline.items()]
         headline = "  ".join([*(f"{name} cannot be read" for name in found.damaged), *told])
         rows.append((str(found.folder), found.task, found.state, found.stage, f"{found.step:,}", headline))
-    print(_columns(rows) if len(rows) > 1 else f"no runs in {root}")
+    print(columns(rows) if len(rows) > 1 else f"no runs in {root}")
 
 
 @app.command()
@@ -150,7 +150,10 @@ def recipes() -> None:
     """  # noqa: D301
     from ghrq.recipes import shipped, summary
 
-    print(_columns([(name, summary(path)) for name, path in shipped().items()]))
+    print(columns([(name, summary(path)) for name, path in shipped().items()]))
+
+
+cli_items.register(app)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -194,12 +197,5 @@ def _leave(code: Any) -> None:
 def _print_results(run: "Run", results: dict[str, Any]) -> None:
     if processes.is_main():
         numbers = [(name, f"{value:.6g}") for name, value in results.items() if isinstance(value, int | float)]
-        print(_columns(numbers))
+        print(columns(numbers))
         print(f"results: {run.folder / 'results.json'}")
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )

@@ -1,0 +1,105 @@
+"""Encoding on Ray Data: the parts of a table spread over actors, on a cluster or on this machine."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ghrq.data.tables import Table
+from ghrq.errors import UserError, require
+from ghrq.tokenizer.bulk import Piece, pieces
+
+if TYPE_CHECKING:
+    from ghrq.tokenizer import Tokenizer
+
+
+def pieces_on_ray(tokenizer: "Tokenizer", table: Table, size: int) -> Iterator[Piece]:
+    """:func:`ghrq.tokenizer.bulk.pieces` of the whole table, in the order in which they are done.
+
+    Parts of the file are spread over a pool of actors. An actor reads its part itself, so that only codes travel, and
+    in the same batches as one machine would. CSV and JSON lines are one part.
+    """
+    ray, data = require("ray", "scale"), require("ray.data", "scale")
+    with _cluster(ray):
+        spans = [{"start": start, "stop": stop} for start, stop in table.spans(size)]
+        actors = max(1, min(len(spans), int(ray.cluster_resources().get("CPU", 1))))
+        encoded = data.from_items(spans, override_num_blocks=len(spans)).map_batches(
+            _Encoder,
+            fn_constructor_args=(tokenizer, table, size, os.getcwd()),
+            batch_size=1,
+            batch_format="numpy",
+            compute=data.ActorPoolStrategy(min_size=1, max_size=actors),
+        )
+        try:
+            for part in encoded.iter_batches(batch_size=None, batch_format="numpy"):
+                yield Piece(part["rows"], part["codes"], part["hashes"])
+        except ray.exceptions.RayError as error:
+            raise _user_error(error) or error from None
+
+
+class _Encoder:
+    """An actor: holds the tokenizer, and encodes the spans of rows that it is given."""
+
+    def __init__(self, tokenizer: "Tokenizer", table: Table, size: int, folder: str) -> None:
+        try:
+            os.chdir(folder)  # so that a relative path means the same
+        except OSError as error:
+            raise UserError(f"a node of the Ray cluster has no folder {folder}: work in one that all share") from error
+        self._tokenizer, self._table, self._size = tokenizer, table, size
+
+    def __call__(self, spans: dict[str, npt.NDArray[np.int64]]) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        for start, stop in zip(spans["start"].tolist(), spans["stop"].tolist(), strict=True):
+            for piece in pieces(self._tokenizer, self._table, self._size, start, stop):
+                assert isinstance(piece.rows, slice)
+                rows = np.arange(piece.rows.start, piece.rows.stop)
+                yield {"rows": rows, "codes": piece.codes, "hashes": piece.hashes}
+
+
+@contextmanager
+def _cluster(ray: Any) -> Iterator[None]:
+    """Ray as it runs already, the cluster of ``RAY_ADDRESS``, or one on this machine that ends with the work."""
+    started = not ray.is_initialized()
+    if started:
+        address = os.environ.get("RAY_ADDRESS") or "local"
+        dashboard = {"include_dashboard": False} if address == "local" else {}
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **dashboard)
+        except (Exception, SystemExit) as error:  # of many kinds, for a wrong address or a machine too busy to start it
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UserError(
+                f"cannot use Ray at {address} ({reason}): check RAY_ADDRESS, or unset it to use this machine"
+            ) from error
+    try:
+        with _quiet():
+            yield
+    finally:
+        if started:
+            ray.shutdown()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ray Data without its own bars and without a stack trace for a mistake in the table."""
+    context, log = require("ray.data", "scale").DataContext.get_current(), logging.getLogger("ray.data")
+    before = context.enable_progress_bars, log.level
+    context.enable_progress_bars = False
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        context.enable_progress_bars = before[0]
+        log.setLevel(before[1])
+
+
+def _user_error(error: BaseException | None) -> UserError | None:
+    """The user's mistake that made a task of Ray fail, if it was one. Ray adds lines of its own after ours."""
+    while error is not None:
+        cause = getattr(error, "cause", None) or error.__cause__
+        if isinstance(error, UserError) and not isinstance(cause, UserError):
+            return UserError(str(error).splitlines()[0])
+        error = cause
+    return None

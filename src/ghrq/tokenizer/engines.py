@@ -1,0 +1,158 @@
+"""How a model learns: by residual k-means alone, or by training a network around the quantizer.
+
+What is random is decided by torch's global generator and by the ``random`` that is handed in.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ghrq.errors import DivergedError
+from ghrq.optim import RiemannianAdam
+from ghrq.quantizer.kmeans import POINTS_PER_CODE
+from ghrq.tokenizer.inputs import Rows
+from ghrq.tokenizer.model import EngineName, Model, Settings
+from ghrq.training.progress import make_progress
+
+# The weight of the quantizer's loss next to the mean squared error of standardised vectors. Measured on sentence
+# embeddings: with 10 times less the encoder runs away from its codes, with 10 times more it stays too close to them.
+_QUANTIZER_WEIGHT = 0.1
+
+# Of the moving midpoints: about as many batches as 1/(1 - decay) matter.
+_SLOWEST_DECAY = 0.99
+
+# The share of epochs that an autoencoder trains without its quantizer.
+_PLAIN_SHARE = 0.2
+
+_LONGEST_GRADIENT = 1.0
+
+
+class Engine(Protocol):
+    """A way to learn everything in a model but its standardisation."""
+
+    def fit(self, rows: Rows, random: np.random.Generator) -> None:
+        """Learn from scratch, from all the rows there are."""
+
+    def begin(self, rows: Rows, random: np.random.Generator) -> None:
+        """Learn from the first of many batches of rows."""
+
+    def update(self, rows: Rows, random: np.random.Generator) -> None:
+        """Go once through one batch more."""
+
+
+class KMeans:
+    """Codebooks are the centres of residual k-means on a sample; more batches move them as midpoints of their rows."""
+
+    def __init__(self, model: Model, settings: Settings) -> None:
+        self._model, self._settings = model, settings
+
+    @torch.no_grad()
+    def fit(self, rows: Rows, random: np.random.Generator) -> None:
+        """Find the centres, stage by stage."""
+        start_by_kmeans(self._model, self._settings, rows, random)
+
+    begin = fit
+
+    @torch.no_grad()
+    def update(self, rows: Rows, random: np.random.Generator) -> None:
+        """Small batches, in the order of the rows; each moves the codes that its rows chose.
+
+        Until there were many, all batches count alike; from then on the newer ones count more.
+        """
+        rq, size, seen = self._model.quantizer.train(), self._settings.batch_size, int(self._model.seen)
+        assert rq.midpoints is not None
+        with make_progress().patient_bar("moving midpoints", rows.count, "rows") as bar:
+            for _, x in rows.chunks():
+                for part in self._model.latent(x).split(size):
+                    rq.midpoints.decay = min(_SLOWEST_DECAY, seen / (seen + size))
+                    rq(part)
+                    seen += len(part)
+                    bar.advance(len(part))
+        rq.eval()
+
+
+class Autoencoder:
+    """The RQ-VAE: encoder, quantizer and decoder are trained to give vectors back.
+
+    A network that has seen nothing yet puts vectors anywhere, and codes that start there stay behind. So it trains
+    without the quantizer first, and the codebooks start by k-means where it has got to.
+    """
+
+    def __init__(self, model: Model, settings: Settings) -> None:
+        self._model, self._settings = model, settings
+        self._optimizer = RiemannianAdam(model.parameters(), lr=settings.learning_rate)
+        model.quantizer.attach(self._optimizer)
+
+    def fit(self, rows: Rows, random: np.random.Generator) -> None:
+        """Train for all epochs; once the quantizer is in, the learning rate falls to 0."""
+        plain = round(_PLAIN_SHARE * self._settings.epochs)
+        self._train(rows, random, plain, quantize=False)
+        start_by_kmeans(self._model, self._settings, rows, random)
+        self._train(rows, random, self._settings.epochs - plain, falling=True)
+
+    def begin(self, rows: Rows, random: np.random.Generator) -> None:
+        """One epoch without the quantizer and one with it."""
+        self._train(rows, random, epochs=1, quantize=False)
+        start_by_kmeans(self._model, self._settings, rows, random)
+        self.update(rows, random)
+
+    def update(self, rows: Rows, random: np.random.Generator) -> None:
+        """One epoch more."""
+        self._train(rows, random, epochs=1)
+
+    def _train(
+        self, rows: Rows, random: np.random.Generator, epochs: int, quantize: bool = True, falling: bool = False
+    ) -> None:
+        size, rate = self._settings.batch_size, self._settings.learning_rate
+        steps, step = epochs * math.ceil(rows.count / size), 0
+        self._model.train()
+        with make_progress().patient_bar("training" if quantize else "training without codes", steps, "steps") as bar:
+            for _ in range(epochs):
+                order = random.permutation(rows.count)
+                for start in range(0, rows.count, size):
+                    for group in self._optimizer.param_groups:
+                        group["lr"] = rate * (1.0 - step / steps) if falling else rate
+                    loss = self._step(rows.take(np.sort(order[start : start + size])), quantize)
+                    step += 1
+                    bar.advance(text=f"loss {loss:.4f}")
+        self._model.eval()
+
+    def _step(self, x: Tensor, quantize: bool) -> float:
+        """One step on the vectors ``x (n, features)``; the loss before it."""
+        model = self._model
+        vectors = model.standard(x)
+        z, weighted = model.encoder(vectors), 0.0
+        _check_finite(z)
+        if quantize:
+            z, _, quantizer_loss = model.quantizer(z)
+            weighted = _QUANTIZER_WEIGHT * quantizer_loss
+        loss = F.mse_loss(model.decoder(z), vectors) + weighted
+        _check_finite(loss)
+        self._optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), _LONGEST_GRADIENT)
+        self._optimizer.step()
+        return float(loss.detach())
+
+
+ENGINES: dict[EngineName, Callable[[Model, Settings], Engine]] = {"kmeans": KMeans, "autoencoder": Autoencoder}
+
+
+def _check_finite(x: Tensor) -> None:
+    if not bool(x.detach().sum().isfinite()):
+        raise DivergedError("the training of the tokenizer came to numbers that are not finite: lower learning_rate")
+
+
+@torch.no_grad()
+def start_by_kmeans(model: Model, settings: Settings, rows: Rows, random: np.random.Generator) -> None:
+    """Codebooks and scale of the quantizer from as many rows as k-means has a use for, drawn at random."""
+    most = POINTS_PER_CODE * settings.codebook_size
+    few = rows.count <= most
+    drawn = rows.take(slice(None) if few else np.sort(random.choice(rows.count, most, replace=False)))
+    with make_progress().patient_bar("k-means", settings.num_stages, "stages") as bar:
+        model.quantizer.initialize(model.latent(drawn), iterations=settings.iterations, each_stage=bar.advance)

@@ -1,0 +1,92 @@
+"""What a fitted tokenizer consists of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ghrq.nets.mlp import MLP
+from ghrq.quantizer import KINDS, ResidualQuantizer
+from ghrq.quantizer.checks import at_least, one_of
+from ghrq.quantizer.residual import Kind
+from ghrq.tokenizer.standard import Standard
+
+EngineName = Literal["kmeans", "autoencoder"]
+
+# Small groups of embeddings are real ones: only codes that next to nothing comes to are moved elsewhere.
+_REVIVE_BELOW = 0.01
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of :class:`ghrq.Tokenizer`, checked."""
+
+    kind: Kind
+    num_stages: int
+    codebook_size: int
+    engine: EngineName
+    curvature: float
+    standardize: bool
+    iterations: int
+    hidden: Sequence[int]
+    latent_dim: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        one_of("kind", self.kind, tuple(KINDS))
+        one_of("engine", self.engine, get_args(EngineName))
+        for name in ("num_stages", "codebook_size", "iterations", "latent_dim", "epochs", "batch_size"):
+            at_least(name, getattr(self, name), 1, whole=True)
+        for name in ("curvature", "learning_rate"):
+            at_least(name, getattr(self, name), 0)
+        at_least("seed", self.seed, 0, whole=True)
+        if not isinstance(self.standardize, bool):
+            raise ValueError(f"standardize must be True or False, got {self.standardize!r}")
+        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
+            raise ValueError(f"hidden must be a list of layer sizes such as (512, 256, 128), got {self.hidden!r}")
+        for size in self.hidden:
+            at_least("each size of hidden", size, 1, whole=True)
+        object.__setattr__(self, "hidden", tuple(self.hidden))  # a list of the same sizes means the same
+
+
+class Model(nn.Module):
+    """Vectors -> standardised -> encoder -> quantizer, and all the way back.
+
+    Without a network (``engine="kmeans"``) encoder and decoder are the identity. ``seen ()`` counts the rows that it
+    learnt from.
+    """
+
+    seen: Tensor
+
+    def __init__(self, features: int, settings: Settings) -> None:
+        super().__init__()
+        network = settings.engine == "autoencoder"
+        sizes = [features, *settings.hidden, settings.latent_dim]
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.standard = Standard(features)
+        self.encoder: nn.Module = MLP(sizes) if network else nn.Identity()
+        self.decoder: nn.Module = MLP(sizes[::-1]) if network else nn.Identity()
+        # Scale control in flat space, too, where it changes nothing but units: losses then weigh the same everywhere.
+        self.quantizer = ResidualQuantizer(
+            settings.latent_dim if network else features,
+            settings.codebook_size,
+            settings.num_stages,
+            settings.kind,
+            settings.curvature,
+            codebook_update="gradient" if network else "ema",
+            revive_below=_REVIVE_BELOW,
+            scale_control=True,
+        )
+
+    def latent(self, x: Tensor) -> Tensor:
+        """What goes into the quantizer: ``x (n, features)`` -> ``(n, dim)`` float32."""
+        return self.encoder(self.standard(x))
+
+    def vectors(self, z: Tensor) -> Tensor:
+        """Back from the quantizer's vectors ``(..., dim)``: ``(..., features)`` float32."""
+        return self.standard.undo(self.decoder(z))

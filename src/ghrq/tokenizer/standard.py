@@ -1,0 +1,52 @@
+"""Standardisation: the mean of every feature, and one scale for all of them."""
+
+import torch
+from torch import Tensor, nn
+
+from ghrq.tokenizer.inputs import Rows
+from ghrq.training.progress import Bar
+
+
+class Standard(nn.Module):
+    """Subtracts the mean of each feature, and divides by one common scale: the root of their mean variance.
+
+    One scale for all features keeps angles, neighbours and clusters of embeddings as they are; a scale of its own for
+    each would blow up directions that hold nothing but noise. (Columns of different units, such as prices next to
+    weights, want scikit-learn's ``StandardScaler`` before this.) Constant features come out as 0, and if all of them
+    are constant the scale is 1.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(features, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+
+    @torch.no_grad()
+    def learn(self, rows: Rows, bar: Bar) -> None:
+        """Measure mean and scale of all rows, in one pass. Sums are float64, about the mean of the first chunk."""
+        shift, sums, square, precision = None, torch.zeros_like(self.mean), torch.zeros_like(self.scale), 0.0
+        for _, x in rows.chunks():
+            precision = torch.finfo(x.dtype).eps
+            shift = x.double().mean(0) if shift is None else shift
+            x = x.double() - shift
+            sums += x.sum(0)
+            square += torch.linalg.vector_norm(x).square()
+            bar.advance(len(x))
+        assert shift is not None  # a table has rows
+        middle = sums / rows.count
+        self.mean.copy_(shift + middle)
+        variance = (square / rows.count - middle.square().sum()).clamp(min=0.0) / rows.dim
+        # What rounding alone leaves of equal rows is no spread to divide by.
+        noise = precision * self.mean.square().mean().sqrt()
+        self.scale.copy_(torch.where(variance.sqrt() > 4.0 * noise, variance.sqrt(), 1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x (n, d)``, float32 or float64 -> ``(n, d)`` float32."""
+        return ((x - self.mean.to(x.dtype)) / self.scale.to(x.dtype)).float()
+
+    def undo(self, z: Tensor) -> Tensor:
+        """The vectors ``(..., d)`` float32 that :meth:`forward` turned into ``z``."""
+        return torch.addcmul(self.mean.float(), z, self.scale.float())

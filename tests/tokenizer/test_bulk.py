@@ -1,0 +1,252 @@
+"""Whole tables through a tokenizer: the same codes as by hand, whatever the format, the batches and the engine."""
+
+import io
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from ghrq import Tokenizer, cli
+from ghrq.data.tables import open_codes, open_table
+from ghrq.errors import UserError
+from ghrq.ids.collisions import resolve_append
+from ghrq.tokenizer import bulk
+from ghrq.training import progress
+from ghrq.training.progress import PlainProgress
+
+ROWS, DIM, STAGES, CODES, BATCH = 1500, 6, 2, 16, 100
+IDS = [f"item-{i:04d}" for i in range(ROWS)]
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    random = np.random.default_rng(0)
+    groups = random.standard_normal((20, DIM))
+    return (groups[random.integers(0, 20, ROWS)] + 0.3 * random.standard_normal((ROWS, DIM))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vectors):
+    return Tokenizer(num_stages=STAGES, codebook_size=CODES, seed=0).fit(vectors)
+
+
+def write(path, vectors, ids=IDS):
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    pq.write_table(pa.table({"item_id": ids, "embedding": flat}), path, row_group_size=130)
+    return path
+
+
+@pytest.fixture
+def table(tmp_path, vectors):
+    return open_table(write(tmp_path / "items.parquet", vectors), "embedding", "item_id")
+
+
+@pytest.fixture
+def expected(tokenizer, vectors):
+    return np.concatenate([tokenizer.encode(vectors[i : i + BATCH]) for i in range(0, ROWS, BATCH)])
+
+
+def test_encode_gives_the_codes_of_every_row(tokenizer, table, expected):
+    codes = bulk.encode(tokenizer, table, batch=BATCH)
+    assert codes.dtype == np.uint8  # of 16 codes
+    np.testing.assert_array_equal(codes, expected)
+
+
+def test_encode_refuses_vectors_of_another_size(tokenizer, tmp_path, vectors):
+    table = open_table(write(tmp_path / "items.parquet", vectors[:, :4].copy()), "embedding")
+    match = (
+        r"items.parquet: column 'embedding' has vectors of 4 numbers, the tokenizer was fitted on 6: name the column"
+    )
+    with pytest.raises(UserError, match=match):
+        bulk.encode(tokenizer, table)
+
+
+@pytest.mark.parametrize("job", ["sample", "encode"])
+def test_duplicate_ids_are_found(job, tokenizer, tmp_path, vectors):
+    ids = list(IDS)
+    ids[1200] = ids[7]
+    table = open_table(write(tmp_path / "items.parquet", vectors, ids), "embedding", "item_id")
+    with pytest.raises(UserError, match=r"rows 7 and 1200 \(counted from 0\) have the same item_id 'item-0007'"):
+        bulk.sample(table, CODES) if job == "sample" else bulk.encode(tokenizer, table)
+
+
+def test_a_small_table_is_not_sampled(table, vectors):
+    np.testing.assert_array_equal(bulk.sample(table, CODES), vectors)
+
+
+def test_a_large_table_is_sampled_at_random(table, vectors, monkeypatch):
+    monkeypatch.setattr(bulk, "_SAMPLE_ROWS", 200)
+    samples = [bulk.sample(table, CODES, seed) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(samples[0], samples[1])
+    assert not np.array_equal(samples[0], samples[2])
+    places = {row.tobytes(): i for i, row in enumerate(vectors)}
+    rows = [places[row.tobytes()] for row in samples[0]]
+    assert len(rows) == 200
+    assert rows == sorted(set(rows))
+    assert ROWS * 0.4 < np.mean(rows) < ROWS * 0.6
+    assert len(bulk.sample(table, 300)) == 300  # a code needs a vector
+
+
+def test_fewer_rows_than_codes(table):
+    with pytest.raises(UserError, match=r"1500 rows, fewer than the 1501 codes of a stage: give more rows, or --codes"):
+        bulk.sample(table, 1501)
+
+
+@pytest.mark.parametrize("rows", [4, 100, 10**6])
+def test_append_is_the_same_part_by_part(rows, tokenizer, table, expected, monkeypatch):
+    monkeypatch.setattr(bulk, "_APPEND_ROWS", rows)
+    settled = bulk.resolve(expected.astype(np.uint8), "append", tokenizer, table)
+    assert settled.dtype == np.int32
+    np.testing.assert_array_equal(settled, resolve_append(torch.from_numpy(expected)).numpy())
+    assert settled[:, -1].max() > 0
+    assert len(np.unique(settled, axis=0)) == ROWS
+
+
+def test_reassign_and_none(tokenizer, tmp_path, vectors):
+    rows = 180  # there are 256 tuples
+    table = open_table(write(tmp_path / "few.parquet", vectors[:rows], IDS[:rows]), "embedding", "item_id")
+    codes = bulk.encode(tokenizer, table)
+    assert len(np.unique(codes, axis=0)) < rows
+    settled = bulk.resolve(codes, "reassign", tokenizer, table)
+    assert settled.shape == codes.shape
+    assert len(np.unique(settled, axis=0)) == rows
+    _, group, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
+    alone = counts[group.reshape(-1)] == 1
+    np.testing.assert_array_equal(settled[alone], codes[alone])
+    np.testing.assert_array_equal(bulk.resolve(codes, "none", tokenizer, table), codes)
+
+
+def test_distinct_counts_tuples():
+    random = np.random.default_rng(0)
+    for size, stages in ((3, 4), (2**31 - 1, 5)):
+        codes = random.integers(0, size, (500, stages)).astype(np.int32)
+        codes[100:200] = codes[:100]
+        assert bulk.distinct(codes) == len({tuple(row) for row in codes.tolist()})
+
+
+def test_reconstruction_error_is_of_the_variance(tokenizer, vectors):
+    decoded = tokenizer.decode(tokenizer.encode(vectors))
+    error = np.square(vectors - decoded).mean() / vectors.var(axis=0).mean()
+    assert bulk.reconstruction_error(tokenizer, vectors) == pytest.approx(error, rel=1e-4)
+    assert 0.0 < error < 0.5
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl", ".npy"])
+@pytest.mark.parametrize("policy", ["append", "none"])
+@pytest.mark.parametrize("depth", [None, 1])
+def test_decode_of_what_was_written(suffix, policy, depth, tokenizer, table, expected, tmp_path):
+    codes = bulk.resolve(expected.astype(np.int32), policy, tokenizer, table)
+    ids, out = tmp_path / f"ids{suffix}", tmp_path / f"vectors{suffix}"
+    bulk.write_codes(ids, table, codes)
+    assert bulk.decode(tokenizer, open_codes(ids), out, depth) == (depth or STAGES)
+    column = {".csv": "embedding_*", ".npy": None}.get(suffix, "embedding")
+    again = open_table(out, column, None if suffix == ".npy" else "item_id")
+    (batch,) = again.batches(ROWS)
+    np.testing.assert_allclose(batch.vectors, tokenizer.decode(expected[:, :depth]), rtol=1e-5, atol=1e-6)
+    assert batch.ids.to_pylist() == (list(range(ROWS)) if suffix == ".npy" else IDS)
+
+
+def test_decode_names_what_is_wrong(tokenizer, tmp_path):
+    def codes(values):
+        np.save(tmp_path / "ids.npy", np.asarray(values, dtype=np.int32))
+        return open_codes(tmp_path / "ids.npy")
+
+    for values, depth, match in [
+        ([[1, 2], [3, CODES]], None, r"ids.npy, row 1 \(counted from 0\) has codes \[3, 16\], expected 0 to 15"),
+        ([[1, 2], [-1, 2]], None, r"row 1 \(counted from 0\) has codes \[-1, 2\]"),
+        ([[1, 2, 0, 0]], None, "has 4 codes a row, the tokenizer 2: use the one that made them"),
+        ([[1, 2, 0]], 3, "--depth 3: expected 1 to 2"),
+        ([[1]], 2, "--depth 2: expected 1 to 1"),
+    ]:
+        with pytest.raises(UserError, match=match):
+            bulk.decode(tokenizer, codes(values), tmp_path / "out.npy", depth)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["ids.npy"]
+    bulk.decode(tokenizer, codes([[1], [2]]), tmp_path / "out.npy")  # any depth
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), tokenizer.decode(np.array([[1], [2]])))
+
+
+def test_codes_have_to_be_of_the_same_rows(table, tmp_path, vectors):
+    codes = np.zeros((ROWS, 2), np.int32)
+    bulk.write_codes(tmp_path / "ids.parquet", table, codes)
+    bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), table)
+    fewer = open_table(write(tmp_path / "few.parquet", vectors[:50], IDS[:50]), "embedding", "item_id")
+    with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table anew"):
+        bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), fewer)
+    order = list(range(ROWS))
+    order[40], order[41] = 41, 40
+    other = open_table(write(tmp_path / "other.parquet", vectors, [IDS[i] for i in order]), "embedding", "item_id")
+    with pytest.raises(UserError, match=r"ids.parquet, row 40 \(counted .* is of item_id item-0040, in .* item-0041"):
+        bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), other)
+
+
+def test_all_vectors_are_there_and_gone(table, tmp_path, vectors):
+    with bulk.all_vectors(table, tmp_path) as found:
+        assert isinstance(found, np.memmap)
+        np.testing.assert_array_equal(found, vectors)
+    assert [path.name for path in tmp_path.iterdir()] == ["items.parquet"]
+
+
+def test_progress_is_shown_for_long_work_only(tokenizer, table, monkeypatch):
+    for patience, shown in ((60.0, False), (-1.0, True)):
+        monkeypatch.setattr(progress, "PATIENCE_SECONDS", patience)
+        stream = io.StringIO()
+        bulk.encode(tokenizer, table, batch=BATCH, progress=PlainProgress(stream, seconds=0.0))
+        lines = stream.getvalue().splitlines()
+        assert bool(lines) == shown
+        if shown:
+            assert lines[-1].startswith("encoding  1,500/1,500")
+            assert "vectors/s" in lines[-1]
+
+
+# --- Ray ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ray():
+    found = pytest.importorskip("ray", reason="ray is not installed: pip install 'ghrq[scale]'")
+    found.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield found
+    found.shutdown()
+
+
+def test_ray_gives_the_same_file(ray, tokenizer, table, tmp_path, monkeypatch):
+    """By the command, from a folder that is not Ray's: row by row, in the order of the table."""
+    monkeypatch.chdir(tmp_path)
+    tokenizer.save(tmp_path / "tok")
+    for engine in ("local", "ray"):
+        arguments = [
+            "encode",
+            "tok",
+            "items.parquet",
+            "--id",
+            "item_id",
+            "--out",
+            f"{engine}.parquet",
+            "--batch",
+            "100",
+        ]
+        with pytest.raises(SystemExit) as end:
+            cli.main([*arguments, "--engine", engine])
+        assert not end.value.code
+    assert len(table.spans(BATCH)) > 5
+    local, spread = (pq.read_table(tmp_path / f"{engine}.parquet") for engine in ("local", "ray"))
+    assert local.column("item_id").to_pylist() == IDS
+    assert local.equals(spread)
+    assert ray.is_initialized()  # it was there before, so it stays
+
+
+def test_a_mistake_found_by_ray_is_one_line(ray, tokenizer, tmp_path, vectors):
+    bad = vectors.copy()
+    bad[1111, 2] = np.nan
+    table = open_table(write(tmp_path / "items.parquet", bad), "embedding", "item_id")
+    with pytest.raises(UserError, match=r"items.parquet, row 1111 \(counted from 0\): .* remove that row$"):
+        bulk.encode(tokenizer, table, batch=BATCH, engine="ray")
+
+
+def test_missing_ray_names_the_extra(tokenizer, table, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"this needs ray, which is not installed: pip install 'ghrq\[scale\]'"):
+        bulk.encode(tokenizer, table, engine="ray")

@@ -1,0 +1,304 @@
+"""fit, encode, decode and inspect as a user meets them: results, and one clear line for a mistake."""
+
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ghrq import Tokenizer, cli
+
+ROWS, DIM, STAGES, CODES = 400, 6, 3, 8
+IDS = [f"item-{i:03d}" for i in range(ROWS)]
+FIT = ("--stages", STAGES, "--codes", CODES)
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    random = np.random.default_rng(0)
+    groups = random.standard_normal((10, DIM))
+    return (groups[np.arange(ROWS) % 10] + 0.2 * random.standard_normal((ROWS, DIM))).astype(np.float32)
+
+
+def table_of(vectors, ids=IDS):
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    labels = [f"top {i % 2} > sub {i % 10}" for i in range(len(vectors))]
+    return pa.table({"item_id": ids, "embedding": flat, "category": labels, "price": [1.0] * len(vectors)})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory, vectors):
+    """A folder with items.parquet and tok/."""
+    folder = tmp_path_factory.mktemp("fitted")
+    pq.write_table(table_of(vectors), folder / "items.parquet")
+    arguments = ["fit", folder / "items.parquet", "--column", "embedding", "--id", "item_id", "--out", folder / "tok"]
+    with pytest.raises(SystemExit) as end:
+        cli.main([str(argument) for argument in (*arguments, *FIT)])
+    assert not end.value.code
+    return folder
+
+
+@pytest.fixture
+def ghrq(capsys, monkeypatch, tmp_path):
+    """``code, out, err = ghrq("fit", …)`` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "_debug", False)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return end.value.code or 0, out, err
+
+    return run
+
+
+def lines(out):
+    return {line[:22].strip(): line[22:].strip() for line in out.splitlines()}
+
+
+@pytest.mark.parametrize("command", ["fit", "encode", "decode", "inspect"])
+def test_help_has_an_example(command, ghrq):
+    code, out, _ = ghrq(command, "--help")
+    assert code == 0
+    assert f"\n    ghrq {command}" in out
+
+
+def test_fit_then_encode_then_decode_then_inspect(ghrq, fitted, tmp_path, vectors):
+    code, out, err = ghrq(
+        "fit", fitted / "items.parquet", "--column", "embedding", "--id", "item_id", "--out", "tok", *FIT
+    )
+    assert (code, err) == (0, "")
+    told = lines(out)
+    assert told["rows"] == "400"
+    assert told["next"] == f"ghrq inspect tok tok/ids.parquet --items {fitted}/items.parquet --out report/"
+    assert {path.name for path in (tmp_path / "tok").iterdir()} >= {"config.json", "model.safetensors", "ids.parquet"}
+    for name in ("model.safetensors", "ids.parquet"):  # the same seed
+        assert (tmp_path / "tok" / name).read_bytes() == (fitted / "tok" / name).read_bytes()
+
+    tokenizer = Tokenizer.load(tmp_path / "tok")
+    ids = pq.read_table("tok/ids.parquet")
+    assert ids.schema.names == ["item_id", "codes"]
+    assert ids.schema.field("codes").type == pa.list_(pa.int32(), STAGES + 1)
+    assert ids["item_id"].to_pylist() == IDS
+    codes = np.array(ids["codes"].to_pylist())
+    np.testing.assert_array_equal(codes[:, :STAGES], tokenizer.encode(vectors))
+    assert told["distinct tuples"] == str(len(np.unique(codes[:, :STAGES], axis=0)))
+    error = np.square(vectors - tokenizer.decode(codes[:, :STAGES])).mean() / vectors.var(axis=0).mean()
+    assert told["reconstruction error"] == f"{error:.3f} of the variance"
+
+    code, out, err = ghrq("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet")  # columns of the fit
+    assert (code, err) == (0, "")
+    assert pq.read_table("ids.parquet").equals(ids)
+    assert ghrq("encode", "tok", fitted / "items.parquet", "--out", "ids.npy", "--collisions", "none")[0] == 0
+    np.testing.assert_array_equal(np.load("ids.npy"), codes[:, :STAGES])
+    assert ghrq("encode", "tok", fitted / "items.parquet", "--out", "one.csv", "--collisions", "reassign")[0] == 0
+    header, *rows = (tmp_path / "one.csv").read_text().splitlines()
+    assert header.replace('"', "") == "item_id,code_1,code_2,code_3"
+    assert len({row.split(",", 1)[1] for row in rows}) == ROWS
+
+    assert ghrq("decode", "tok", "ids.parquet", "--out", "vectors.npy")[0] == 0
+    np.testing.assert_allclose(np.load("vectors.npy"), tokenizer.decode(codes[:, :STAGES]), rtol=1e-6)
+    assert ghrq("decode", "tok", "ids.parquet", "--out", "coarse.parquet", "--depth", 1)[0] == 0
+    coarse = np.array(pq.read_table("coarse.parquet")["embedding"].to_pylist(), dtype=np.float32)
+    np.testing.assert_allclose(coarse, tokenizer.decode(codes[:, :1]), rtol=1e-6)
+
+    code, out, err = ghrq("inspect", "tok", "ids.parquet", "--out", "plain")
+    assert (code, err) == (0, "")
+    assert json.loads((tmp_path / "plain" / "quality.json").read_text())["reconstruction"] is None
+    items = ("--items", fitted / "items.parquet", "--labels", "category")
+    code, out, err = ghrq("inspect", "tok", "ids.parquet", *items, "--out", "report")
+    assert (code, err) == (0, "")
+    found = json.loads((tmp_path / "report" / "quality.json").read_text())
+    assert found["items"] == ROWS
+    assert found["reconstruction"]["relative"][-1] == pytest.approx(error, rel=0.02)
+    assert len(found["labels"]) == 2  # top, and sub below it
+    assert out.splitlines()[-1] == "page: report/quality.html"
+    assert "<html" in (tmp_path / "report" / "quality.html").read_text()
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv", "jsonl"])
+def test_other_formats_give_the_same_ids(kind, ghrq, fitted, tmp_path, vectors):
+    path = tmp_path / f"items.{kind}"
+    if kind == "npy":
+        np.save(path, vectors)
+    elif kind == "csv":
+        rows = [",".join([name, *map(repr, row)]) for name, row in zip(IDS, vectors.tolist(), strict=True)]
+        path.write_text("\n".join([",".join(["item_id", *(f"e{i}" for i in range(DIM))]), *rows]))
+    else:
+        rows = [{"item_id": name, "embedding": row} for name, row in zip(IDS, vectors.tolist(), strict=True)]
+        path.write_text("\n".join(map(json.dumps, rows)))
+    column = ["--column", "e?"] if kind == "csv" else []
+    code, _, err = ghrq("encode", fitted / "tok", path, *column, "--out", "ids.parquet")
+    assert (code, err) == (0, "")
+    ids = pq.read_table("ids.parquet")
+    assert ids["codes"].equals(pq.read_table(fitted / "tok" / "ids.parquet")["codes"])
+    assert ids.column(0).to_pylist() == (list(range(ROWS)) if kind == "npy" else IDS)
+
+
+def test_rows_are_numbered_on_request(ghrq, fitted):
+    assert ghrq("encode", fitted / "tok", fitted / "items.parquet", "--id", "", "--out", "ids.parquet")[0] == 0
+    assert pq.read_table("ids.parquet")["row"].to_pylist() == list(range(ROWS))
+
+
+def test_an_array_can_be_fitted_on(ghrq, tmp_path, vectors):
+    np.save(tmp_path / "vectors.npy", vectors)
+    assert ghrq("fit", "vectors.npy", "--out", "tok/", *FIT, "--kind", "euclidean", "--collisions", "none")[0] == 0
+    assert ghrq("fit", "vectors.npy", "--out", "tok", *FIT, "--kind", "naive")[0] == 0  # in place of the first
+    assert json.loads((tmp_path / "tok" / "config.json").read_text())["params"]["kind"] == "naive"
+    assert ghrq("encode", "tok", "vectors.npy", "--out", "ids.parquet")[0] == 0
+    assert pq.read_table("ids.parquet").equals(pq.read_table("tok/ids.parquet"))
+
+
+# --- mistakes ------------------------------------------------------------------------------------------------
+
+
+def unequal(vectors):
+    rows = vectors.tolist()
+    rows[321] = rows[321][:4]
+    return pa.table({"item_id": IDS, "embedding": rows})
+
+
+def with_nan(vectors):
+    bad = vectors.copy()
+    bad[399, 2] = np.nan
+    return table_of(bad)
+
+
+TABLES = {
+    "unequal": (unequal, r"row 321 (counted from 0): column 'embedding' has 4 numbers, expected 6"),
+    "nan": (with_nan, "row 399 (counted from 0): column 'embedding' holds NaN"),
+    "empty": (lambda vectors: table_of(vectors)[:0], "is empty: expected a table with at least one row"),
+    "column": (lambda vectors: table_of(vectors).rename_columns(["item_id", "embeddings", "c", "p"]), "'embeddings'?"),
+    "no-id": (lambda vectors: table_of(vectors).rename_columns(["itemid", "embedding", "c", "p"]), "mean 'itemid'?"),
+    "twice": (lambda vectors: table_of(vectors, [*IDS[:-1], IDS[5]]), "rows 5 and 399 (counted from 0) have the same"),
+}
+
+
+@pytest.mark.parametrize("command", ["fit", "encode"])
+@pytest.mark.parametrize("kind", [*TABLES, "few", "truncated", "gone"])
+def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
+    path = tmp_path / "bad.parquet"
+    if kind in TABLES:
+        make, message = TABLES[kind]
+        pq.write_table(make(vectors), path)
+    elif kind == "few":
+        message = "bad.parquet has 7 rows, fewer than the 8 codes of a stage"
+        pq.write_table(table_of(vectors)[:7], path)
+    elif kind == "truncated":
+        message = "bad.parquet cannot be read as parquet"
+        path.write_bytes((fitted / "items.parquet").read_bytes()[:5000])
+    else:
+        message = "there is no file bad.parquet: check the name"
+    columns = ("--column", "embedding", "--id", "item_id")
+    before = sorted(tmp_path.iterdir())
+    if command == "fit":
+        code, out, err = ghrq("fit", "bad.parquet", *columns, "--out", "tok", *FIT)
+    else:
+        code, out, err = ghrq("encode", fitted / "tok", "bad.parquet", *columns, "--out", "ids.parquet")
+        if kind == "few":  # is no mistake here
+            assert code == 0
+            return
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "bad.parquet" in err
+    assert len(err.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "ITEMS", "--out", "gone/tok"], "cannot write gone/tok: there is no folder gone: create it first"),
+        (["fit", "ITEMS", "--out", "note.txt"], "note.txt is a file: give --out the name of a folder"),
+        (["fit", "ITEMS", "--out", "full"], "full has other files in it, such as mine.txt: give --out a new folder"),
+        (["fit", "ITEMS", "--out", "."], "would overwrite the input"),
+        (["fit", "ITEMS", "--out", "/proc/tok"], "cannot write /proc/tok"),
+        (["fit", "ITEMS", "--out", "tok", "--codes", "0"], "Invalid value for '--codes'"),
+        (["fit", "ITEMS", "--out", "tok", "--kind", "hyper"], "'hyper' is not one of"),
+        (["encode", "TOK", "ITEMS", "--out", "gone/ids.parquet"], "there is no folder gone: create it first"),
+        (["encode", "TOK", "ITEMS", "--out", "ids.xlsx"], "ends in .parquet, .csv, .jsonl, .npy"),
+        (["encode", "TOK", "ITEMS", "--out", "ITEMS"], "items.parquet would overwrite the input"),
+        (["encode", "TOK", "ITEMS", "--out", "full/../items.parquet"], "would overwrite the input"),
+        (["encode", "TOK", "ITEMS", "--out", "/proc/ids.parquet"], "cannot write /proc/ids.parquet"),
+        (["encode", "gone", "ITEMS", "--out", "ids.parquet"], "there is no tokenizer gone: 'ghrq fit' makes one"),
+        (["encode", "full", "ITEMS", "--out", "ids.parquet"], "full"),
+        (["encode", "TOK", "ITEMS", "--column", "price", "--out", "i.npy"], "'price' has vectors of 1 numbers"),
+        (["decode", "TOK", "ITEMS", "--out", "v.npy"], "no column 'codes' but item_id, embedding, category, price"),
+        (["decode", "TOK", "TOK/ids.parquet", "--out", "v.npy", "--depth", "4"], "--depth 4: expected 1 to 3"),
+        (["decode", "TOK", "TOK/ids.parquet", "--out", "v.txt"], "ends in .parquet, .csv, .jsonl, .npy"),
+        (["inspect", "TOK", "TOK/ids.parquet", "--out", "gone/r"], "there is no folder gone"),
+        (["inspect", "TOK", "TOK/ids.parquet", "--labels", "x", "--out", "r"], "give it too, with --items"),
+        (
+            ["inspect", "TOK", "TOK/ids.parquet", "--items", "ITEMS", "--labels", "categry", "--out", "r"],
+            "no column 'categry': did you mean 'category'?",
+        ),
+        (["inspect", "TOK", "few.npy", "--items", "ITEMS", "--out", "r"], "few.npy has 2 rows, items.parquet 400"),
+        (["inspect", "TOK", "high.npy", "--out", "r"], "high.npy: "),
+    ],
+)
+def test_mistakes_are_one_line_and_code_2(arguments, message, ghrq, fitted, tmp_path, vectors):
+    pq.write_table(table_of(vectors), tmp_path / "items.parquet")
+    (tmp_path / "note.txt").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("x")
+    np.save(tmp_path / "few.npy", np.zeros((2, STAGES), np.int32))
+    np.save(tmp_path / "high.npy", np.full((2, STAGES), CODES, np.int32))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    if arguments[0] == "fit":
+        arguments = [*arguments, "--column", "embedding"]
+    places = {"ITEMS": "items.parquet", "TOK": fitted / "tok", "TOK/ids.parquet": fitted / "tok" / "ids.parquet"}
+    code, out, err = ghrq(*(places.get(argument, argument) for argument in arguments))
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert out == ""
+    if "Invalid value" not in err:  # typer shows the usage before it
+        assert len(err.splitlines()) == 1
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_flipped_byte_of_the_model_is_found(name, ghrq, fitted, tmp_path):
+    shutil.copytree(fitted / "tok", tmp_path / "tok")
+    whole = (tmp_path / "tok" / name).read_bytes()
+    for place in (0,) if name == "config.json" else (0, 9, len(whole) // 2, len(whole) - 3):
+        (tmp_path / "tok" / name).write_bytes(whole[:place] + bytes([whole[place] ^ 0x04]) + whole[place + 1 :])
+        code, out, err = ghrq("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet")
+        assert (code, out) == (2, "")
+        assert "tok" in err
+        assert len(err.splitlines()) == 1
+        assert not (tmp_path / "ids.parquet").exists()
+    (tmp_path / "tok" / name).unlink()
+    code, _, err = ghrq("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet")
+    assert code == 2
+    assert name in err
+
+
+def test_a_damaged_table_file_names_the_remedy(ghrq, fitted, tmp_path):
+    shutil.copytree(fitted / "tok", tmp_path / "tok")
+    (tmp_path / "tok" / "table.json").write_text("{")
+    code, _, err = ghrq("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet")
+    assert code == 2
+    assert "table.json is damaged" in err
+
+
+def test_the_commands_do_not_import_torch_for_their_help():
+    script = """
+        import sys
+        from ghrq.cli import main
+        for command in ("fit", "encode", "decode", "inspect"):
+            try:
+                main([command, "--help"])
+            except SystemExit as end:
+                assert end.code == 0
+        heavy = {"torch", "pyarrow", "ray", "numpy", "sklearn"} & set(sys.modules)
+        assert not heavy, heavy
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True)

@@ -1,0 +1,266 @@
+"""A tokenizer on disk and on the Hub: the same when it comes back, and refused when it is not what was written."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizer_tables import NETWORK, clustered
+
+from ghrq import Tokenizer
+from ghrq.errors import UserError
+from ghrq.tokenizer import storage
+
+SMALL = {"num_stages": 2, "codebook_size": 8}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(**SMALL, kind="naive", curvature=0.5, seed=7).fit(clustered())
+
+
+@pytest.fixture
+def folder(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tok")
+    return tmp_path / "tok"
+
+
+def refused(folder, *words):
+    with pytest.raises(UserError) as caught:
+        Tokenizer.load(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def rewrite(folder, change):
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+# --- there and back ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["kmeans", "autoencoder"])
+def test_what_comes_back_is_the_same(tmp_path, engine):
+    frame = pd.DataFrame(clustered(), columns=[f"f{i}" for i in range(8)])
+    tokenizer = Tokenizer(**SMALL, **(NETWORK | {"engine": engine, "epochs": 1})).fit(frame)
+    tokenizer.save(str(tmp_path / "new" / "tok"))
+    assert sorted(path.name for path in (tmp_path / "new").rglob("*")) == ["config.json", "model.safetensors", "tok"]
+    found = Tokenizer.load(tmp_path / "new" / "tok")
+    codes = tokenizer.encode(frame)
+    np.testing.assert_array_equal(found.encode(frame), codes)
+    np.testing.assert_array_equal(found.decode(codes), tokenizer.decode(codes))
+    assert found.get_params() == tokenizer.get_params() | {"hidden": found.hidden}
+    assert tuple(found.hidden) == tokenizer.hidden
+    assert list(found.feature_names_in_) == list(frame.columns)
+    assert found.n_samples_seen_ == 600
+    tokenizer.partial_fit(frame)
+    found.partial_fit(frame)
+    if engine == "kmeans":  # the optimiser of a network starts afresh
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(tokenizer.model_.state_dict().values(), found.model_.state_dict().values(), strict=True)
+        )
+
+
+def test_config_says_what_it_is(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert config["format"] == "ghrq-tokenizer"
+    assert config["version"] == 1
+    assert config["convention"] == {"curvature": 0.5, "aggregation": "chained"}
+    assert config["n_features"] == 8
+    assert config["params"]["seed"] == 7
+    assert config["params"].keys() == Tokenizer().get_params().keys()
+
+
+def test_parameters_that_were_set_after_the_fit_are_not_those_of_the_file(tmp_path):
+    tokenizer = Tokenizer(**SMALL).fit(clustered()).set_params(num_stages=5)
+    tokenizer.save(tmp_path / "tok")
+    assert Tokenizer.load(tmp_path / "tok").num_stages == 2
+
+
+def test_a_new_tokenizer_replaces_the_old_one_but_nothing_else(folder):
+    other = Tokenizer(num_stages=3, codebook_size=4).fit(clustered())
+    other.save(folder)
+    assert Tokenizer.load(folder).num_stages == 3
+    assert [path.name for path in folder.parent.iterdir()] == ["tok"]
+    (folder / "ids.parquet").write_bytes(b"of the old one")
+    with pytest.raises(UserError, match=r"ids\.parquet"):
+        other.save(folder)
+    assert (folder / "ids.parquet").read_bytes() == b"of the old one"
+    with pytest.raises(UserError, match="is a file"):
+        other.save(folder / "config.json")
+
+
+def test_a_save_that_fails_leaves_the_old_one(folder, tokenizer, monkeypatch):
+    def full(*_, **__):
+        raise OSError("no space left on device")
+
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        tokenizer.save(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in folder.parent.iterdir()] == ["tok"]
+
+
+def test_what_is_not_fitted_cannot_be_saved(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        Tokenizer().save(tmp_path / "tok")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_a_flipped_byte_anywhere_in_the_weights_is_refused(folder):
+    path = folder / "model.safetensors"
+    good = path.read_bytes()
+    for place in np.linspace(0, len(good) - 1, 60).astype(int):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 0x10]) + good[place + 1 :])
+        refused(folder, "model.safetensors", "anew")
+    path.write_bytes(good[:-1])
+    refused(folder, "model.safetensors", "anew")
+    path.write_bytes(good)
+    Tokenizer.load(folder)
+
+
+def test_a_flipped_byte_in_the_config_is_refused_or_means_nothing(folder, tokenizer):
+    path = folder / "config.json"
+    good, messages = path.read_bytes(), []
+    for place in range(0, len(good), 5):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 0x01]) + good[place + 1 :])
+        try:
+            found = Tokenizer.load(folder)
+        except UserError as error:
+            messages.append(str(error))
+        else:  # one kind of white space for another
+            assert found.get_params() == tokenizer.get_params() | {"hidden": found.hidden}
+    assert len(messages) > 100
+    assert all("config.json" in message for message in messages)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", ""])
+def test_a_missing_file_is_named(folder, name):
+    if name:
+        (folder / name).unlink()
+    else:
+        folder = folder.with_name("nowhere")
+    refused(folder, name or "nowhere", "missing", "anew")
+
+
+def test_another_format_version_or_content_is_refused(folder):
+    rewrite(folder, lambda config: config.update(version=2))
+    refused(folder, "config.json", "version 2", "ghrq that wrote it")
+    rewrite(folder, lambda config: config.update(version=1, format="gpt"))
+    refused(folder, "config.json", "ghrq-tokenizer")
+    rewrite(folder, lambda config: config.update(format="ghrq-tokenizer"))
+    Tokenizer.load(folder)
+    rewrite(folder, lambda config: config["params"].update(seed=8))
+    refused(folder, "config.json", "written together")
+    (folder / "config.json").write_text("[]")
+    refused(folder, "config.json")
+
+
+def test_another_convention_is_refused(folder, tokenizer):
+    config, weights = storage.load(folder)
+    for change in (
+        {"convention": {"curvature": 0.5, "aggregation": "nested"}},
+        {"convention": {"curvature": 1.0, "aggregation": "chained"}},
+    ):
+        storage.save(folder, {**config, **change}, weights)
+        refused(folder, "config.json", "convention", "chained", "nested" if "nested" in str(change) else "1.0")
+    # and weights of another convention under a config that does not say so
+    storage.save(
+        folder,
+        {
+            **config,
+            "params": config["params"] | {"curvature": 1.0},
+            "convention": {"curvature": 1.0, "aggregation": "chained"},
+        },
+        weights,
+    )
+    refused(folder, "config.json", "curvature 0.5")
+
+
+def test_parameters_that_this_version_does_not_know_are_refused(folder):
+    config, weights = storage.load(folder)
+    storage.save(folder, {**config, "params": config["params"] | {"magic": 1}}, weights)
+    refused(folder, "config.json", "magic")
+    storage.save(folder, {**config, "params": config["params"] | {"codebook_size": 9}}, weights)
+    refused(folder, "config.json")
+
+
+def test_the_files_hold_no_pickles(folder):
+    assert b"pickle" not in (folder / "model.safetensors").read_bytes()[:1000]
+    assert set(load_file(folder / "model.safetensors")) >= {"standard.mean", "standard.scale", "quantizer.codebooks"}
+    save_file({"a": torch.ones(2)}, folder / "model.safetensors")
+    refused(folder, "model.safetensors")
+
+
+# --- the Hub -------------------------------------------------------------------------------------------------------
+
+
+def test_from_pretrained_takes_a_folder(folder, tokenizer):
+    x = clustered()
+    np.testing.assert_array_equal(Tokenizer.from_pretrained(folder).encode(x), tokenizer.encode(x))
+    np.testing.assert_array_equal(Tokenizer.from_pretrained(str(folder)).encode(x), tokenizer.encode(x))
+
+
+def test_from_pretrained_takes_what_the_cache_of_the_hub_has(folder, tokenizer, tmp_path):
+    """The cache as huggingface_hub lays it out, filled by hand."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "cache" / "models--someone--tok"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots").mkdir()
+    folder.rename(repository / "snapshots" / commit)
+    found = Tokenizer.from_pretrained("someone/tok", cache_dir=tmp_path / "cache", local_files_only=True)
+    np.testing.assert_array_equal(found.encode(clustered()), tokenizer.encode(clustered()))
+    for name in ("someone/other", "no such/name/at all"):
+        with pytest.raises(UserError, match=name):
+            Tokenizer.from_pretrained(name, cache_dir=tmp_path / "cache", local_files_only=True)
+
+
+def test_push_to_hub_saves_and_uploads(tokenizer, monkeypatch):
+    """Only what would go over the network is replaced."""
+    import huggingface_hub
+
+    calls = []
+
+    def create_repo(self, repo_id, **options):
+        calls.append((repo_id, options))
+        return huggingface_hub.RepoUrl(f"https://huggingface.co/someone/{repo_id}")
+
+    def upload_folder(self, *, repo_id, folder_path, **options):
+        np.testing.assert_array_equal(Tokenizer.load(folder_path).encode(clustered()), tokenizer.encode(clustered()))
+        calls.append((repo_id, options))
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    assert tokenizer.push_to_hub("tok", private=True, revision="dev") == "https://huggingface.co/someone/tok"
+    assert calls[0] == ("tok", {"private": True, "exist_ok": True})
+    assert calls[1] == ("someone/tok", {"revision": "dev", "commit_message": "Upload tokenizer"})
+
+
+# --- what is not installed -----------------------------------------------------------------------------------------
+
+
+def test_without_scikit_learn_the_extra_is_named():
+    program = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "import ghrq\n"
+        "try:\n    ghrq.Tokenizer\n"
+        "except ghrq.errors.UserError as error:\n    print(error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "scikit-learn" in run.stdout or "sklearn" in run.stdout, run.stderr
+    assert "ghrq[tokenizer]" in run.stdout
