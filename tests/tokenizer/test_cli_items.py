@@ -43,21 +43,6 @@ def fitted(tmp_path_factory, vectors):
     return folder
 
 
-@pytest.fixture
-def ghrq(capsys, monkeypatch, tmp_path):
-    """``code, out, err = ghrq("fit", …)`` in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_debug", False)
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return end.value.code or 0, out, err
-
-    return run
-
-
 def lines(out):
     return {line[:22].strip(): line[22:].strip() for line in out.splitlines()}
 

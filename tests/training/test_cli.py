@@ -16,21 +16,6 @@ COMMANDS = ["train", "eval", "reproduce", "runs", "recipes"]
 
 
 @pytest.fixture
-def ghrq(capsys, monkeypatch, tmp_path):
-    """``code, out, err = ghrq("train", …)`` in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_debug", False)
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return end.value.code, out, err
-
-    return run
-
-
-@pytest.fixture
 def recipe_file(tiny, tmp_path):
     path = tmp_path / "small.toml"
     path.write_text(tiny(steps=4).toml().replace('name = "tiny"\n', ""))
