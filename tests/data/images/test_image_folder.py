@@ -1,0 +1,129 @@
+"""A folder of pictures."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from ghrq.data.images import load, read_picture
+from ghrq.errors import UserError
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def save(path, array, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path, **options)
+
+
+def flat(value, channels=3, size=(6, 6)):
+    return np.full((*size, channels) if channels > 1 else size, value, dtype=np.uint8)
+
+
+def both(folder, size=4):
+    return [load("folder", split=split, source=str(folder), size=size) for split in ("train", "test")]
+
+
+def test_subfolders_are_classes(tmp_path):
+    for number in range(20):
+        save(tmp_path / ("cat" if number % 4 else "ant") / "deeper" / f"{number}.png", flat(10 * number))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cat" / "notes.txt").write_text("not a picture")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "x.png").write_text("not a picture either")
+    train, test = both(tmp_path)
+    assert (len(train), len(test)) == (18, 2)
+    assert train.label_names == test.label_names == ("ant", "cat")
+    assert train.pixels.shape == (18, 3, 4, 4)
+    assert train.labels.dtype == torch.int64
+    values = torch.cat((train.pixels, test.pixels))[:, 0, 0, 0].long()
+    labels = torch.cat((train.labels, test.labels))
+    assert sorted(values.tolist()) == [10 * number for number in range(20)]
+    assert torch.equal(labels, (values // 10 % 4 > 0).long())
+
+
+def test_the_split_depends_on_the_names_only(tmp_path):
+    """The same in another place; a picture more or less changes few others."""
+    for number in range(100):
+        save(tmp_path / "a" / f"{number:02}.png", flat(number, 1))
+    train, test = both(tmp_path / "a", size=2)
+    assert (len(train), len(test)) == (90, 10)
+    assert train.label_names == ("a",)
+    assert train.labels.unique().tolist() == [0]
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert torch.equal(both(tmp_path / "b", size=2)[1].pixels, test.pixels)
+    save(tmp_path / "b" / "new.png", flat(200, 1))
+    before, after = (set(images.pixels[:, 0, 0, 0].tolist()) for images in (test, both(tmp_path / "b", size=2)[1]))
+    assert len(before - after) <= 1
+
+
+def test_grey_if_all_are(tmp_path):
+    save(tmp_path / "one.png", flat(100, 1))
+    save(tmp_path / "two.png", np.full((6, 6), 200 * 256 + 7, dtype=np.uint16))
+    train, test = both(tmp_path)
+    assert train.pixels.shape == (1, 1, 4, 4)
+    assert sorted(torch.cat((train.pixels, test.pixels))[:, 0, 0, 0].tolist()) == [100, 200]
+    save(tmp_path / "three.png", flat(50))
+    assert all(images.pixels.shape[1] == 3 for images in both(tmp_path))
+
+
+def test_the_middle_square_is_resized(tmp_path):
+    wide = np.zeros((8, 24, 3), dtype=np.uint8)
+    wide[:, 8:12], wide[:, 12:16] = (255, 0, 0), (0, 0, 255)
+    save(tmp_path / "wide.png", wide)
+    assert read_picture(tmp_path / "wide.png", 8, 3).tolist() == wide[:, 8:16].transpose(2, 0, 1).tolist()
+    save(tmp_path / "tall.png", wide.transpose(1, 0, 2))
+    assert torch.equal(read_picture(tmp_path / "tall.png", 8, 3), read_picture(tmp_path / "wide.png", 8, 3).mT)
+    small = read_picture(tmp_path / "wide.png", 2, 3)
+    assert small[0, :, 0].min() > 200 > 50 > small[0, :, 1].max()
+    assert read_picture(tmp_path / "wide.png", 50, 1).shape == (1, 50, 50)
+
+
+def test_a_photograph_that_lies_on_its_side(tmp_path):
+    picture = np.zeros((8, 8, 3), dtype=np.uint8)
+    picture[:4] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: turn by 90° to see it upright
+    save(tmp_path / "side.png", picture, exif=exif)
+    assert torch.equal(read_picture(tmp_path / "side.png", 8, 1)[0, 0], torch.tensor([0] * 4 + [255] * 4).byte())
+
+
+def test_what_is_transparent_is_white(tmp_path):
+    picture = np.zeros((6, 6, 4), dtype=np.uint8)
+    picture[:, 3:] = (10, 20, 30, 255)
+    save(tmp_path / "clear.png", picture)
+    read = read_picture(tmp_path / "clear.png", 6, 3)
+    assert read[:, 0, 0].tolist() == [255, 255, 255]
+    assert read[:, 0, 5].tolist() == [10, 20, 30]
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture at all", "cut", "header"])
+def test_a_broken_picture_names_its_file(content, tmp_path):
+    for number in range(3):
+        save(tmp_path / f"{number}.png", np.random.RandomState(number).randint(256, size=(64, 64, 3)).astype(np.uint8))
+    whole = (tmp_path / "1.png").read_bytes()
+    damaged = {"cut": whole[: len(whole) // 2], "header": whole[:20]}.get(content, content)
+    (tmp_path / "1.png").write_bytes(damaged)
+    with pytest.raises(UserError, match=r"1\.png cannot be read as a picture .*: repair it or take it out") as caught:
+        both(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_folders_that_cannot_be_used(tmp_path):
+    with pytest.raises(UserError, match="needs a source"):
+        load("folder", split="train")
+    with pytest.raises(UserError, match=r"there is no folder '.*nowhere'"):
+        both(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="has 0 pictures"):
+        both(tmp_path)
+    save(tmp_path / "beside.png", flat(1))
+    with pytest.raises(UserError, match="has 1 pictures"):
+        both(tmp_path)
+    save(tmp_path / "class" / "one.png", flat(1))
+    with pytest.raises(UserError, match=r"beside\.png lies beside subfolders"):
+        both(tmp_path)
+    (tmp_path / "beside.png").unlink()
+    save(tmp_path / "class" / "two.png", flat(1))
+    with pytest.raises(UserError, match="size 0"):
+        both(tmp_path, size=0)
