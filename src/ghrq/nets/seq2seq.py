@@ -1,19 +1,14 @@
 """From the code tuple of one thing to the code tuples of others: a Transformer encoder and decoder for short tuples."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from ghrq.nets.layer import Layer, layers_of, without_autocast
 from ghrq.nets.tree_attention import attend, layout
 from ghrq.quantizer.checks import at_least, check_codes, from_to
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 # Sources that the encoder attends to side by side: the tokens of one tuple alone would make products of 4×4 matrices.
 _SIDE_BY_SIDE = 8
@@ -63,18 +58,6 @@ class Search(NamedTuple):
     """For each layer ``(Q·B, 2·width)`` keys and values: of the source, then of all prefixes so far, in their order."""
 
 
-def _without_autocast(method: Callable[P, T]) -> Callable[P, T]:
-    """Its own gradients in closed form want one type throughout."""
-
-    @wraps(method)
-    def plain(*args: P.args, **kwargs: P.kwargs) -> T:
-        model = cast(TupleTranslator, args[0])
-        with torch.autocast(model.tokens.device.type, enabled=False):
-            return method(*args, **kwargs)
-
-    return plain
-
-
 class TupleTranslator(nn.Module):
     """Transformer from a source tuple ``(N,)`` of codes to target tuples: their probabilities, code after code.
 
@@ -120,8 +103,8 @@ class TupleTranslator(nn.Module):
         self.start = nn.Parameter(torch.randn(1, width) * width**-0.5)
         self.source_positions = nn.Parameter(torch.randn(num_stages, 1, width) * width**-0.5)
         self.target_positions = nn.Parameter(torch.randn(num_stages, 1, width) * width**-0.5)
-        self.encoder = nn.ModuleList(_Layer(width, feedforward, dropout, layers) for _ in range(layers))
-        self.decoder = nn.ModuleList(_Layer(width, feedforward, dropout, layers) for _ in range(layers))
+        self.encoder = nn.ModuleList(Layer(width, feedforward, dropout, layers) for _ in range(layers))
+        self.decoder = nn.ModuleList(Layer(width, feedforward, dropout, layers) for _ in range(layers))
         self.source_norm, self.target_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         # Keys and values of the source for all layers of the decoder in one product.
         self.memory = nn.Linear(width, layers * 2 * width, bias=False)
@@ -134,7 +117,7 @@ class TupleTranslator(nn.Module):
         """
         return -self.log_probability(source, targets, source_of).mean() / self.num_stages
 
-    @_without_autocast
+    @without_autocast
     def log_probability(self, source: Tensor, targets: Tensor, source_of: Tensor) -> Tensor:
         """``(T,)``: the log-probability of each whole target tuple; arguments as in :meth:`forward`."""
         self._check(source, targets, source_of)
@@ -144,7 +127,7 @@ class TupleTranslator(nn.Module):
         token = tree.token.new_zeros(where.places).index_copy_(0, where.place, tree.token)
         table = self._target_table()
         x, (q, kv) = _look_up(token, table, self._project(self.decoder, table))
-        for index, layer in enumerate(_layers(self.decoder)):
+        for index, layer in enumerate(layers_of(self.decoder)):
             q, kv = layer.project(x) if index else (q, kv)
             x = layer.finish(x, attend(q, kv, memory[index], where.masks, self.heads))
         total = x.new_zeros(targets.shape[0])
@@ -154,7 +137,7 @@ class TupleTranslator(nn.Module):
             total = total + chosen - logits.logsumexp(-1).index_select(0, node)
         return total
 
-    @_without_autocast
+    @without_autocast
     def begin(self, source: Tensor) -> Search:
         """Read ``source (B, N)`` int64, ready for :meth:`grow`."""
         self._check(source, source, torch.arange(len(source), device=source.device))
@@ -162,7 +145,7 @@ class TupleTranslator(nn.Module):
         memory = self._encode(source).view(*source.shape, -1).transpose(0, 1).flatten(0, 1)
         return Search(table, self._project(self.decoder, table), list(memory.split(2 * self.width, dim=1)))
 
-    @_without_autocast
+    @without_autocast
     def grow(self, state: Search, codes: Tensor | None, stage: int, seen: Tensor) -> Tensor:
         """Log-probabilities ``(B, M, K)`` of the codes of ``stage`` after M prefixes of each source.
 
@@ -177,7 +160,7 @@ class TupleTranslator(nn.Module):
         token = seen.new_zeros(b, dtype=torch.int64) if codes is None else self._token(codes, stage - 1).t().flatten()
         mask = torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf).unsqueeze(1)
         x, (q, kv) = _look_up(token, state.table, state.projected)
-        for index, layer in enumerate(_layers(self.decoder)):
+        for index, layer in enumerate(layers_of(self.decoder)):
             q, kv = layer.project(x) if index else (q, kv)
             x = layer.finish(x, attend(q, kv, state.seen[index], [mask], self.heads))
             state.seen[index] = torch.cat((state.seen[index], kv))
@@ -194,7 +177,7 @@ class TupleTranslator(nn.Module):
         mask = torch.zeros(1, 1, *apart.shape, device=source.device).masked_fill_(apart, -torch.inf)
         table = torch.cat((self.start, (self.tokens + self.source_positions).flatten(0, 1)))
         x, (q, kv) = _look_up(token, table, self._project(self.encoder, table))
-        for index, layer in enumerate(_layers(self.encoder)):
+        for index, layer in enumerate(layers_of(self.encoder)):
             q, kv = layer.project(x) if index else (q, kv)
             x = layer.finish(x, attend(q, kv, kv[:0], [mask], self.heads))
         memory = self.memory(self.source_norm(x))
@@ -212,7 +195,7 @@ class TupleTranslator(nn.Module):
     @staticmethod
     def _project(layers: nn.ModuleList, table: Tensor) -> tuple[Tensor, Tensor]:
         """A row of the table enters the first layer as it is: so it projects the table, not every token of a batch."""
-        return _layers(layers)[0].project(table)
+        return layers_of(layers)[0].project(table)
 
     def _logits(self, x: Tensor, stage: int) -> Tensor:
         return self.target_norm(x) @ self.tokens[stage].mT
@@ -232,85 +215,6 @@ class TupleTranslator(nn.Module):
                 f"source_of must be from 0 to {len(source) - 1}: there are {len(source)} sources, "
                 f"got {int(source_of.min())} to {int(source_of.max())}"
             )
-
-
-class _Layer(nn.Module):
-    """Attention and a feed-forward network on rows ``(R, width)``, each after a norm and added to its input.
-
-    The caller does what comes between :meth:`project` and :meth:`finish`: who attends to whom.
-    """
-
-    def __init__(self, width: int, feedforward: int, dropout: float, layers: int) -> None:
-        super().__init__()
-        self.norm, self.norm_forward = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key_value = nn.Linear(width, width, bias=False), nn.Linear(width, 2 * width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
-        self.up, self.down = nn.Linear(width, feedforward, bias=False), nn.Linear(feedforward, width, bias=False)
-        self.byte = round(256 * dropout)
-        for linear in (self.query, self.key_value, self.up):
-            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-        # 2·layers branches are added up; small starts keep the sum near its input.
-        for linear in (self.out, self.down):
-            nn.init.normal_(linear.weight, std=(2 * layers * linear.in_features) ** -0.5)
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries ``(R, width)``, and keys and values ``(R, 2·width)``, of rows ``x (R, width)``."""
-        x = self.norm(x)
-        return self.query(x), self.key_value(x)
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output ``(R, width)`` from its input and what attention fetched."""
-        x = self._add(x, self.out(attended))
-        return self._add(x, _FeedForward.apply(self.norm_forward(x), self.up.weight, self.down.weight))
-
-    def _add(self, x: Tensor, branch: Tensor) -> Tensor:
-        if not self.training or not self.byte:
-            return x + branch
-        return _AddDropped.apply(x, branch, self.byte)
-
-
-def _layers(modules: nn.ModuleList) -> list[_Layer]:
-    return [cast(_Layer, module) for module in modules]
-
-
-class _AddDropped(torch.autograd.Function):
-    """``x + dropout(branch)``, with one random byte for each number: torch's own takes as long as the whole layer."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, branch: Tensor, byte: int) -> Tensor:
-        """Drop a number where its random byte is below ``byte``."""
-        draws = torch.empty((branch.numel() + 7) // 8, dtype=torch.int64, device=branch.device)
-        random = draws.random_(-(2**63), None).view(torch.uint8)[: branch.numel()].view(branch.shape)
-        # Comparing into floats is one fast pass; a boolean would be turned into them by a slow one.
-        ctx.keep = torch.ge(random, byte, out=torch.empty_like(branch))
-        ctx.scale = 256.0 / (256 - byte)
-        return torch.addcmul(x, branch, ctx.keep, value=ctx.scale)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        """The same numbers are dropped."""
-        return grad, torch.addcmul(grad.new_zeros(()), grad, ctx.keep, value=ctx.scale), None
-
-
-class _FeedForward(torch.autograd.Function):
-    """``relu(x Uᵀ) Dᵀ``; the gradient of the widest tensor is made in place."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, up: Tensor, down: Tensor) -> Tensor:
-        """``x (R, width)``, ``up (feedforward, width)``, ``down (width, feedforward)`` -> ``(R, width)``."""
-        inner = torch.mm(x, up.t()).relu_()
-        ctx.save_for_backward(x, inner, up, down)
-        return torch.mm(inner, down.t())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For all three."""
-        x, inner, up, down = ctx.saved_tensors
-        of_inner = torch.mm(grad, down)
-        torch.ops.aten.threshold_backward.grad_input(of_inner, inner, 0, grad_input=of_inner)
-        return torch.mm(of_inner, up), torch.mm(of_inner.t(), x), torch.mm(grad.t(), inner)
 
 
 def _look_up(token: Tensor, table: Tensor, projected: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
