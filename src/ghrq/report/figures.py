@@ -9,6 +9,7 @@ from typing import Any
 
 from ghrq.errors import require
 from ghrq.report.kinds import KINDS
+from ghrq.report.page import Piece
 from ghrq.report.tables import Measured
 from ghrq.report.template import render, safe
 from ghrq.training import files
@@ -75,9 +76,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Figures side by side, as far as there is room."""
+    """Figures, or other pieces, side by side as far as there is room."""
 
-    figures: Sequence[Figure]
+    figures: Sequence[Piece]
 
     def html(self) -> str:
         """All of them."""
@@ -184,7 +185,7 @@ def lines(
 
 
 def draw_figure(name: str, title: str, caption: str, height: float, draw: Callable[[Any], None]) -> Figure:
-    """A figure of this style, ``height`` inches high; ``draw`` is given its axes."""
+    """What ``draw`` puts on axes, in the house's style, ``height`` inches high; with a legend of what it labels."""
     matplotlib = require("matplotlib", "train")
     with matplotlib.rc_context(STYLE):
         # Without pyplot: no display is asked for, nothing stays in memory.

@@ -9,12 +9,12 @@ from typing import Any
 from ghrq.errors import UserError
 
 
-def write(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, see it safely on the disk, and only then give it its name."""
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file (text as UTF-8) under a temporary name, see it safely on the disk, then give it its name."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

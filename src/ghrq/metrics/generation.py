@@ -1,0 +1,228 @@
+"""How good generated pictures are: Fréchet distance and Inception Score, on Inception-v3 or on a small classifier.
+
+FID is the Fréchet distance of Inception's features. The network is the one of 2015 that the usual FID is defined by, in
+the form that :mod:`ghrq.data.inception` finds: 2048 features, and without the last layer. So there are no logits of it,
+and an Inception Score in the strict sense cannot be computed; :func:`inception_score` takes the class probabilities of
+any classifier, such as :class:`ghrq.nets.classifier.SmallClassifier`, and is named after that one.
+
+Both depend on the number of pictures (few make the Fréchet distance larger): compare only numbers of equal counts.
+"""
+
+import hashlib
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from ghrq.data.inception import SHA256
+from ghrq.data.wheels import check
+from ghrq.errors import UserError, require
+from ghrq.training import files
+from ghrq.training.progress import Progress
+
+PathLike = str | os.PathLike[str]
+
+
+class Inception(nn.Module):
+    """Inception-v3 as FID wants it: pictures ``(B, 1 or 3, height, width)`` uint8 -> features ``(B, 2048)`` float32.
+
+    Pictures are resized to 299×299 as torchmetrics does (bilinear, antialiased where they shrink), grey ones repeated
+    to three channels, and scaled by ``(x - 128) / 128``, as this network was trained. torchmetrics takes it as its
+    ``feature``.
+    """
+
+    num_features = 2048
+    size = 299
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        """See the class."""
+        _check_images(images)
+        if images.shape[1] not in (1, 3):
+            raise ValueError(f"Inception takes pictures of 1 or 3 channels, got {images.shape[1]}")
+        size = (self.size, self.size)
+        # Grey ones are resized first: a third of the work.
+        x = F.interpolate(images.float(), size, mode="bilinear", align_corners=False, antialias=True)
+        x = ((x - 128.0) / 128.0).expand(-1, 3, -1, -1)
+        # With the channels last its convolutions are half as fast again.
+        return self.network(x.contiguous(memory_format=torch.channels_last))
+
+
+def inception(path: PathLike) -> Inception:
+    """The network of the file that :func:`ghrq.data.inception.weights` finds. Any other file is refused."""
+    # TorchScript is a program: only the one known file is ever opened. It cannot be had in another form.
+    check(Path(path), SHA256)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # Frozen, its normalisations become part of its convolutions: a fifth faster.
+        return Inception(torch.jit.freeze(torch.jit.load(path, map_location="cpu").eval())).eval()
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What the Fréchet distance needs of the features of a set of pictures."""
+
+    count: int
+    """n, how many pictures."""
+    mean: Tensor = field(repr=False)
+    """``(d,)`` float64."""
+    covariance: Tensor = field(repr=False)
+    """``(d, d)`` float64, ``Σ (f - mean)(f - mean)ᵀ / (n - 1)``."""
+
+    def distance(self, other: "Features") -> float:
+        """The Fréchet distance; of Inception's features, FID."""
+        return frechet_distance(self.mean, self.covariance, other.mean, other.covariance)
+
+
+@torch.no_grad()
+def collect(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Progress | None = None) -> Features:
+    """The features of pictures, summed up by torchmetrics.
+
+    Args:
+        network: from pictures ``(B, channels, height, width)`` to features ``(B, num_features)``.
+        images: ``(n, channels, height, width)`` uint8; at least two.
+        batch: how many at a time.
+        progress: to be told how far it is.
+
+    """
+    _check_images(images)
+    if len(images) < 2:
+        raise ValueError(f"a covariance needs at least 2 pictures, got {len(images)}")
+    training = network.training
+    metric = require("torchmetrics.image.fid", "image").FrechetInceptionDistance(feature=network.eval())
+    with (progress or Progress()).bar("features", len(images), unit="images") as bar:
+        for part in images.split(batch):
+            metric.update(part, real=False)
+            bar.advance(len(part))
+    network.train(training)
+    n = len(images)
+    mean = metric.fake_features_sum / n
+    covariance = (metric.fake_features_cov_sum - n * torch.outer(mean, mean)) / (n - 1)
+    return Features(n, mean, covariance)
+
+
+def collect_once(
+    folder: Path,
+    name: str,
+    weights: str,
+    network: nn.Module,
+    images: Tensor,
+    *,
+    batch: int = 32,
+    progress: Progress | None = None,
+) -> Features:
+    """:func:`collect`, kept in ``folder`` for the next time.
+
+    Args:
+        folder: of the cache; made if it is not there.
+        name: of data set and split, such as ``mnist-train``: for the reader of the folder.
+        weights: a SHA-256 of the network's, such as :data:`ghrq.data.inception.SHA256` or :func:`fingerprint`'s.
+        network: see :func:`collect`.
+        images: see there; the cache goes by their content, so other pictures of one name are not mistaken for these.
+        batch: see there.
+        progress: see there.
+
+    """
+    _check_images(images)
+    key = hashlib.sha256(f"{weights} {tuple(images.shape)} ".encode())
+    key.update(images.numpy().tobytes())
+    path = folder / f"{name}-{len(images)}-{key.hexdigest()[:16]}.safetensors"
+    try:
+        kept = safetensors.torch.load_file(path)
+        return Features(len(images), kept["mean"], kept["covariance"])
+    except (FileNotFoundError, SafetensorError, KeyError):  # not there, or damaged: a cache is simply made anew
+        pass
+    features = collect(network, images, batch=batch, progress=progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write(path, safetensors.torch.save({"mean": features.mean, "covariance": features.covariance}))
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror}): choose a cache folder that can be written") from error
+    return features
+
+
+def fingerprint(network: nn.Module) -> str:
+    """A SHA-256 of a network's parameters and buffers and their names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+        digest.update(tensor.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def frechet_distance(mean1: Tensor, covariance1: Tensor, mean2: Tensor, covariance2: Tensor) -> float:
+    """The squared Fréchet (2-Wasserstein) distance of two Gaussians, in float64.
+
+    ``‖m₁ - m₂‖² + tr(C₁ + C₂ - 2 (C₁C₂)^½)`` for means ``(d,)`` and covariances ``(d, d)``. With any factors
+    ``C = RRᵀ``, the trace of the root is the sum of the singular values of ``R₁ᵀR₂``: no root of a matrix that is not
+    symmetric, and no square of what a small eigenvalue means.
+    """
+    mean1, covariance1, mean2, covariance2 = (t.double() for t in (mean1, covariance1, mean2, covariance2))
+    d = len(mean1)
+    if mean2.shape != (d,) or covariance1.shape != (d, d) or covariance2.shape != (d, d):
+        shapes = ", ".join(str(tuple(t.shape)) for t in (mean1, covariance1, mean2, covariance2))
+        raise ValueError(f"expected means (d,) and covariances (d, d), got {shapes}")
+    for tensor in (mean1, covariance1, mean2, covariance2):
+        if not tensor.isfinite().all():
+            raise ValueError("some features are not finite: the Fréchet distance would not be, either")
+    root = torch.linalg.svdvals(_factor(covariance1).T @ _factor(covariance2)).sum()
+    distance = (mean1 - mean2).square().sum() + covariance1.trace() + covariance2.trace() - 2.0 * root
+    # Not negative but for rounding.
+    return max(0.0, float(distance))
+
+
+def inception_score(probabilities: Tensor, splits: int = 10, seed: int = 42) -> tuple[float, float]:
+    """The Inception Score of class probabilities ``(n, classes)``: mean and standard deviation over ``splits`` parts.
+
+    Of a part, ``exp(mean KL(p ‖ mean p)) = exp(H(mean p) - mean H(p))``: from 1, all predictions alike, to the number
+    of classes, all certain and all classes equally often. The rows are shuffled by ``seed`` first, as pictures may be
+    sorted by class. The deviation is of a sample (n - 1), and 0 for one part.
+    """
+    p = probabilities.detach().double()
+    if p.dim() != 2 or not 1 <= splits <= len(p):
+        raise ValueError(f"expected probabilities (n, classes) and from 1 to n splits, got {tuple(p.shape)}, {splits}")
+    if not bool((p >= 0.0).all()) or not torch.allclose(p.sum(1), p.new_ones(()), atol=1e-4):
+        raise ValueError("these are not probabilities: of logits, take softmax(-1) first")
+    order = torch.randperm(len(p), generator=torch.Generator().manual_seed(seed))
+    entropy = torch.special.entr
+    parts = p[order].tensor_split(splits)
+    scores = torch.stack([(entropy(part.mean(0)).sum() - entropy(part).sum(1).mean()).exp() for part in parts])
+    return float(scores.mean()), float(scores.std()) if splits > 1 else 0.0
+
+
+@torch.no_grad()
+def classifier_score(
+    classifier: nn.Module, images: Tensor, *, splits: int = 10, seed: int = 42, batch: int = 256
+) -> tuple[float, float]:
+    """:func:`inception_score` of pictures ``(n, channels, height, width)`` uint8 by a classifier that gives logits."""
+    _check_images(images)
+    training = classifier.training
+    classifier.eval()
+    logits = torch.cat([classifier(part) for part in images.split(batch)])
+    classifier.train(training)
+    return inception_score(logits.double().softmax(-1), splits, seed)
+
+
+def _factor(covariance: Tensor) -> Tensor:
+    """``R (d, r)`` with ``RRᵀ`` the covariance, r its numerical rank: of few pictures, far below d."""
+    values, vectors = torch.linalg.eigh(covariance)
+    kept = values > values[-1].clamp(min=0.0) * len(values) * torch.finfo(torch.float64).eps
+    return vectors[:, kept] * values[kept].sqrt()
+
+
+def _check_images(images: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.dim() != 4:
+        raise ValueError(
+            f"expected pictures (n, channels, height, width) of uint8, got {tuple(images.shape)} of {images.dtype}: "
+            "of numbers from 0 to 1, take (255 * x).round().byte()"
+        )

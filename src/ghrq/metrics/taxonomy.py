@@ -1,0 +1,227 @@
+"""Does a set of points know a taxonomy of two levels, as CIFAR-100's: 100 classes in 20 superclasses?
+
+Each class becomes one point, its prototype; the prototypes are merged, nearest first, into a tree; and the tree and its
+cut into as many clusters as there are superclasses are compared with the true superclasses. Most scores are above 0 for
+any tree, so each comes with what the same tree scores against superclasses dealt out at random.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ghrq import ball
+from ghrq.errors import require
+from ghrq.quantizer.kmeans import midpoint_sums
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# The linkages that make sense of any distances; Ward's and the centroids' take them for Euclidean.
+LINKAGES = ("average", "complete", "single", "weighted")
+# Elements of the largest float64 tensors that exist at a time.
+_CHUNK = 2**22
+
+
+class Score(NamedTuple):
+    """A score, and the mean that superclasses dealt out at random give."""
+
+    value: float
+    random: float
+
+
+@dataclass(frozen=True, eq=False)
+class Taxonomy:
+    """How well a tree over ``m`` prototypes agrees with their superclasses. All scores are at most 1."""
+
+    ari: Score
+    """Adjusted Rand index of the cut."""
+    nmi: Score
+    """Normalised mutual information of the cut, by the arithmetic mean of the entropies."""
+    purity: Score
+    """Share of the classes whose superclass is the most frequent one of their cluster in the cut."""
+    dendrogram_purity: Score
+    """Mean, over pairs of classes of one superclass, of that superclass's share in the smallest subtree with both."""
+    sibling_precision: Score
+    """Share of a prototype's nearest others that are of its superclass, mean over prototypes."""
+    cophenetic: float
+    """Correlation of the heights at which pairs merge with their distances; superclasses do not enter into it."""
+    linkage: Floats = field(repr=False)
+    """``(m - 1, 4)``, the merges as scipy writes them."""
+    cut: Ints = field(repr=False)
+    """``(m,)``, the cluster of each class."""
+
+
+def prototypes(points: Tensor, labels: Tensor, classes: int, c: float) -> Tensor:
+    """One point for each class, ``(classes, d)`` float64: the ball's midpoint of its points, their mean for ``c = 0``.
+
+    Args:
+        points: ``(n, d)``, on the ball of curvature ``-c`` if ``c > 0``; or ``(n, positions, d)``, several for each
+            thing, of which the midpoint over a thing's positions is taken first, then over the things of a class.
+        labels: ``(n,)`` int64 from 0 to ``classes - 1``; each class has at least one.
+        classes: how many there are.
+        c: minus the curvature; 0 is flat.
+
+    """
+    _check_points(points, labels, classes, c)
+    if points.dim() == 3:
+        rows = max(1, _CHUNK // points[0].numel())
+        parts = [part.double() for part in points.split(rows)]
+        points = torch.cat([ball.midpoint(part, c=c) if c > 0.0 else part.mean(1) for part in parts])
+    points = points.double()
+    if c > 0.0:
+        return ball.midpoint_from_sums(*midpoint_sums(points, labels, classes, c), c)
+    sums = points.new_zeros(classes, points.shape[1]).index_add_(0, labels, points)
+    return sums / torch.bincount(labels, minlength=classes).unsqueeze(1)
+
+
+def distances(points: Tensor, c: float) -> Tensor:
+    """All distances ``(m, m)`` float64 between ``points (m, d)``: geodesic for ``c > 0``, Euclidean for ``c = 0``."""
+    points = points.double()
+    if c > 0.0:
+        return ball.pairwise_distance(points, points, c)
+    return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def recover(
+    points: Tensor,
+    coarse_of: Tensor,
+    c: float,
+    *,
+    clusters: int = 20,
+    linkage: str = "average",
+    neighbours: int = 4,
+    shuffles: int = 100,
+    seed: int = 42,
+) -> Taxonomy:
+    """Merge prototypes into a tree, cut it, and compare both with the superclasses.
+
+    Args:
+        points: ``(m, d)``, the prototypes.
+        coarse_of: ``(m,)`` integers, the superclass of each.
+        c: minus the curvature; 0 is flat.
+        clusters: how many the cut has.
+        linkage: one of :data:`LINKAGES`, the distance between two clusters.
+        neighbours: how many nearest prototypes the sibling precision looks at.
+        shuffles: how often the superclasses are dealt out at random.
+        seed: of the shuffles.
+
+    """
+    groups = np.unique(coarse_of.numpy(), return_inverse=True)[1].astype(np.int64)
+    _check_tree(points, groups, clusters, linkage, neighbours, shuffles)
+    hierarchy = require("scipy.cluster.hierarchy", "image")
+    between = distances(points, c).numpy()
+    condensed = between[np.triu_indices(len(groups), 1)]
+    merges = hierarchy.linkage(condensed, method=linkage)
+    # Not fcluster: among equal heights it would make fewer clusters than asked for.
+    cut = hierarchy.cut_tree(merges, n_clusters=clusters)[:, 0].astype(np.int64)
+
+    chance = np.random.default_rng(seed)
+    labels = np.stack([groups, *(chance.permutation(groups) for _ in range(shuffles))])
+    score = require("sklearn.metrics", "image")
+    return Taxonomy(
+        ari=_score([score.adjusted_rand_score(row, cut) for row in labels]),
+        nmi=_score([score.normalized_mutual_info_score(row, cut) for row in labels]),
+        purity=_score(_purity(labels, cut)),
+        dendrogram_purity=_score(dendrogram_purity(merges, labels)),
+        sibling_precision=_score(_sibling_precision(between, labels, neighbours)),
+        cophenetic=_correlation(hierarchy.cophenet(merges), condensed),
+        linkage=merges,
+        cut=cut,
+    )
+
+
+def dendrogram_purity(linkage: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
+    """The exact dendrogram purity of a tree for each row of ``labels (S, m)``: ``(S,)``.
+
+    Let a merge join subtrees with ``a_g`` and ``b_g`` leaves of group g. It is the lowest common ancestor of
+    ``a_g b_g`` pairs of that group, and g's share of its leaves is ``(a_g + b_g) / Σ_h (a_h + b_h)``. So
+    the mean over all pairs is ``Σ_merges Σ_g a_g b_g (a_g + b_g) / Σ_h (a_h + b_h)`` over ``Σ_g n_g (n_g - 1) / 2``.
+
+    Args:
+        linkage: ``(m - 1, 4)``, the merges as scipy writes them.
+        labels: integers from 0, the groups of the leaves; in each row at least two leaves share one.
+
+    """
+    merges, groups = np.asarray(linkage), np.asarray(labels)
+    below = _leaves(merges)
+    # (nodes, S, groups): the leaves of each group below each node.
+    members = (groups[..., None] == np.arange(groups.max() + 1)).astype(np.float64)
+    count = np.einsum("km,smg->ksg", below, members, optimize=True)
+    left, right = (count[merges[:, side].astype(np.int64)] for side in (0, 1))
+    share = (left + right) / below[len(merges) + 1 :].sum(1)[:, None, None]
+    size = members.sum(1)
+    return (left * right * share).sum((0, 2)) / (size * (size - 1.0) / 2.0).sum(1)
+
+
+def _leaves(merges: npt.NDArray[Any]) -> Floats:
+    """``(2m - 1, m)``: 1 where a leaf is below a node or is it; first the leaves, then the merges in their order."""
+    m = len(merges) + 1
+    below = np.zeros((2 * m - 1, m))
+    below[:m] = np.eye(m)
+    for node, (a, b) in enumerate(merges[:, :2].astype(np.int64), start=m):
+        below[node] = below[a] + below[b]
+    return below
+
+
+def _purity(labels: Ints, cut: Ints) -> Floats:
+    """``(S,)`` for ``labels (S, m)``: the sum over clusters of their most frequent label's count, over m."""
+    cells = (labels.max() + 1) * (cut.max() + 1)
+    place = np.arange(len(labels))[:, None] * cells + cut * (labels.max() + 1) + labels
+    table = np.bincount(place.ravel(), minlength=len(labels) * cells).reshape(len(labels), cut.max() + 1, -1)
+    return table.max(2).sum(1) / labels.shape[1]
+
+
+def _sibling_precision(between: Floats, labels: Ints, neighbours: int) -> Floats:
+    """``(S,)`` for ``labels (S, m)``; of equally near prototypes, those of lower number count first."""
+    others = between.copy()
+    np.fill_diagonal(others, np.inf)
+    nearest = np.argsort(others, axis=1, kind="stable")[:, :neighbours]
+    return (labels[:, nearest] == labels[:, :, None]).mean((1, 2))
+
+
+def _correlation(a: Floats, b: Floats) -> float:
+    """NaN where one of them does not vary: all distances are equal."""
+    return float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) > 0.0 and np.ptp(b) > 0.0 else float("nan")
+
+
+def _score(values: npt.ArrayLike) -> Score:
+    """The first is of the true labels, the others of random ones."""
+    table = np.asarray(values, dtype=np.float64)
+    return Score(float(table[0]), float(table[1:].mean()))
+
+
+def _check_points(points: Tensor, labels: Tensor, classes: int, c: float) -> None:
+    if points.dim() not in (2, 3) or labels.shape != points.shape[:1]:
+        raise ValueError(
+            f"expected points (n, d) or (n, positions, d) and labels (n,), got {tuple(points.shape)} and "
+            f"{tuple(labels.shape)}"
+        )
+    if not c >= 0.0:
+        raise ValueError(f"c must be at least 0, got {c}")
+    if not len(points) or not points.isfinite().all():
+        raise ValueError("there are no points, or some are not finite")
+    if c > 0.0 and c * float(torch.linalg.vector_norm(points, dim=-1, dtype=torch.float64).max()) ** 2 >= 1.0:
+        raise ValueError(f"some points lie outside the ball of c={c}: map them with ghrq.ball.expmap0 first")
+    if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"labels must be from 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
+    missing = (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()
+    if missing:
+        raise ValueError(f"{len(missing)} of {classes} classes have no point, the first of them class {missing[0]}")
+
+
+def _check_tree(points: Tensor, groups: Ints, clusters: int, linkage: str, neighbours: int, shuffles: int) -> None:
+    if points.dim() != 2 or groups.shape != (len(points),):
+        raise ValueError(f"expected points (m, d) and coarse_of (m,), got {tuple(points.shape)} and {groups.shape}")
+    if linkage not in LINKAGES:
+        raise ValueError(f"linkage must be one of {', '.join(LINKAGES)}, got {linkage!r}")
+    for name, value, most in (("clusters", clusters, len(points)), ("neighbours", neighbours, len(points) - 1)):
+        if not 1 <= value <= most:
+            raise ValueError(f"{name} must be from 1 to {most} for {len(points)} prototypes, got {value}")
+    if shuffles < 1:
+        raise ValueError(f"shuffles must be at least 1, got {shuffles}")
+    if len(np.unique(groups)) == len(groups):
+        raise ValueError("every class is alone in its superclass: there is nothing to recover")
