@@ -52,7 +52,7 @@ def fit(
     engine: Annotated[
         Literal["kmeans", "autoencoder"], typer.Option(help="kmeans (fast), or a trained RQ-VAE (autoencoder).")
     ] = "kmeans",
-    seed: Annotated[int, typer.Option(help="Same table and seed, same IDs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
 ) -> None:
     """Learn short hierarchical IDs for a table of embeddings. A large table is sampled for it.
@@ -86,6 +86,7 @@ def fit(
     _print(
         ("rows", f"{table.rows:,}{sampled}"),
         ("distinct tuples", f"{bulk.distinct(found):,}"),
+        *_moved(found, ids, collisions),
         ("reconstruction error", f"{error:.3f} of the variance"),
         ("tokenizer", str(out)),
         ("ids", str(out / IDS_FILE)),
@@ -123,15 +124,15 @@ def encode(
     model = _load(tokenizer)
     table = _open_items(tokenizer, items, column, id_column)
     progress = make_progress()
-    codes = bulk.encode(model, table, engine=engine, batch=batch, progress=progress)
+    found = bulk.encode(model, table, engine=engine, batch=batch, progress=progress)
     with _blamed_on(items):
-        codes = bulk.resolve(codes, collisions, model, table)
+        codes = bulk.resolve(found, collisions, model, table)
     bulk.write_codes(out, table, codes, progress)
     if collisions == "append":
         told = f"{int((codes[:, -1] == 0).sum()):,} distinct tuples, told apart by a last token"
     else:
         told = f"{bulk.distinct(codes):,} distinct tuples"
-    _print(("rows", f"{table.rows:,}"), ("codes", told), ("ids", str(out)))
+    _print(("rows", f"{table.rows:,}"), ("codes", told), *_moved(found, codes, collisions), ("ids", str(out)))
 
 
 def decode(
@@ -187,6 +188,8 @@ def inspect(
     from ghrq.training.progress import make_progress
 
     check_output(out, formats=None)
+    if out.is_file():
+        raise UserError(f"{out} is a file: give --out the name of a folder")
     if items is None and (labels is not None or column is not None or id_column is not None):
         raise UserError("--labels, --column and --id are about the table that was encoded: give it too, with --items")
     model, codes = _load(tokenizer), open_codes(ids)
@@ -212,6 +215,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     for command in (fit, encode, decode, inspect):
         app.command()(command)
+
+
+def _moved(before: Any, after: Any, policy: Policy) -> list[tuple[str, str]]:
+    """What ``reassign`` cost: an item that was moved has less in common with its neighbours."""
+    return [("moved to free tuples", f"{int((before != after).any(axis=1).sum()):,}")] if policy == "reassign" else []
 
 
 def _load(folder: Path) -> "Tokenizer":

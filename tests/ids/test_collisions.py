@@ -235,3 +235,5 @@ def test_mistakes_are_named():
         resolve_reassign(codes[:4], lambda rows: z[rows] * torch.nan, rq)
     with pytest.raises(ValueError, match="num_stages"):
         resolve_append(codes[0])
+    with pytest.raises(ValueError, match=r"expected integer codes, got torch\.float64"):
+        resolve_append(codes.double().numpy())

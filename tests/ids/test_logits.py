@@ -72,7 +72,12 @@ def test_without_the_constraint_the_models_know_no_id(catalogue):
     known, trie = catalogue
     processor = TrieLogitsProcessor(trie, eos_token=EOS, first_token=FIRST)
     sequences = generate(t5(), lambda _, scores: scores, do_sample=True, num_return_sequences=20, min_new_tokens=NEW)
-    assert not {tuple(row) for row in processor.codes(sequences).tolist()} <= known
+    assert (
+        not {tuple(row) for row in (sequences[:, 1 : 1 + len(SIZES)] - torch.tensor(processor.offsets)).tolist()}
+        <= known
+    )
+    with pytest.raises(ValueError, match="which is no ID"):
+        processor.codes(sequences)
 
 
 def test_beams_are_the_most_probable_ids(catalogue):
@@ -120,6 +125,7 @@ def test_scores_of_allowed_tokens_stay_and_all_others_are_minus_infinity(catalog
             assert set(result[row].isfinite().nonzero().flatten().tolist()) == expected
         assert torch.equal(result[result.isfinite()], scores[result.isfinite()])
     whole = torch.randint(20, (5, 2 + len(SIZES)))
+    whole[0, 2:] = torch.tensor(next(iter(known))) + torch.tensor(offsets)
     scores = torch.randn(5, VOCABULARY)
     for tokens, only in ((whole, EOS), (torch.cat((whole, whole[:, :1]), 1), PAD)):
         result = processor(tokens, scores)
@@ -145,6 +151,10 @@ def test_mistakes_are_named(catalogue):
         processor(torch.zeros(2, 1, dtype=torch.int64), torch.zeros(2, 10))
     with pytest.raises(ValueError, match="is prompt_length right"):
         processor(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, VOCABULARY))
+    with pytest.raises(ValueError, match=r"row 0 has codes \[-2, -8, -14\] after its first 1 tokens.*prompt_length"):
+        processor.codes(torch.zeros(2, 7, dtype=torch.int64))
+    with pytest.raises(ValueError, match="is prompt_length right"):  # not an end token, as if the prompt were an ID
+        generate(gpt2(), processor)
     with pytest.raises(ValueError, match="raise max_new_tokens"):
         processor.codes(torch.zeros(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match="prompts of 9 tokens, got 7"):

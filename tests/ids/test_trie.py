@@ -96,7 +96,7 @@ def test_long_tuples_do_not_overflow():
         (torch.zeros(3, dtype=torch.int64), "shape"),
         (torch.zeros(0, 3, dtype=torch.int64), "shape"),
         (torch.zeros(3, 2), "integer"),
-        (torch.tensor([[0, 5]]), "from 0 to 4"),
+        (torch.tensor([[0, 5]]), "stage 2 of 2: codes must be from 0 to 4 .* give a codebook_size for each stage"),
     ],
 )
 def test_wrong_codes_are_refused(codes, message):
@@ -130,3 +130,10 @@ def test_stages_of_different_sizes():
         PrefixTrie(torch.tensor([[3, 2, 0]]), sizes)
     with pytest.raises(ValueError, match="each of 3 stages"):
         PrefixTrie(codes, (4, 2))
+
+
+def test_arrays_are_taken_as_they_are():
+    codes = torch.tensor([[0, 1], [0, 2], [3, 1]])
+    of_array = PrefixTrie(codes.numpy().astype("int32"), 4)
+    prefixes = torch.tensor([[0], [3], [2]])
+    assert torch.equal(of_array.allowed_tokens(prefixes), PrefixTrie(codes, 4).allowed_tokens(prefixes))

@@ -132,6 +132,36 @@ def test_rows_are_numbered_on_request(ghrq, fitted):
     assert pq.read_table("ids.parquet")["row"].to_pylist() == list(range(ROWS))
 
 
+def test_reassign_says_how_many_it_moved(ghrq, fitted):
+    code, out, _ = ghrq("encode", fitted / "tok", fitted / "items.parquet", "--out", "n.npy", "--collisions", "none")
+    assert code == 0
+    assert "moved" not in out
+    code, out, _ = ghrq(
+        "encode", fitted / "tok", fitted / "items.parquet", "--out", "r.npy", "--collisions", "reassign"
+    )
+    moved = (np.load("n.npy") != np.load("r.npy")).any(axis=1).sum()
+    assert moved > 0
+    assert f"moved to free tuples  {moved}\n" in out
+
+
+def test_one_absurd_row_is_pointed_at(ghrq, vectors):
+    absurd = vectors.copy()
+    absurd[17, 2] = 1e30
+    np.save("absurd.npy", absurd)
+    code, _, err = ghrq("fit", "absurd.npy", "--out", "tok", *FIT)
+    assert code == 0
+    assert "absurd.npy, row 17 (counted from 0) has the number 1e+30" in err
+
+
+def test_a_cluster_that_does_not_answer_is_no_long_wait(ghrq, fitted, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    arguments = ("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.parquet", "--engine", "ray")
+    code, _, err = ghrq(*arguments)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "cannot use Ray at 127.0.0.1:1 ([Errno 111] Connection refused): check RAY_ADDRESS" in err
+
+
 def test_an_array_can_be_fitted_on(ghrq, tmp_path, vectors):
     np.save(tmp_path / "vectors.npy", vectors)
     assert ghrq("fit", "vectors.npy", "--out", "tok/", *FIT, "--kind", "euclidean", "--collisions", "none")[0] == 0
@@ -207,6 +237,7 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["fit", "ITEMS", "--out", "/proc/tok"], "cannot write /proc/tok"),
         (["fit", "ITEMS", "--out", "tok", "--codes", "0"], "Invalid value for '--codes'"),
         (["fit", "ITEMS", "--out", "tok", "--kind", "hyper"], "'hyper' is not one of"),
+        (["fit", "ITEMS", "--out", "tok", "--seed", "-1"], "Invalid value for '--seed'"),
         (["encode", "TOK", "ITEMS", "--out", "gone/ids.parquet"], "there is no folder gone: create it first"),
         (["encode", "TOK", "ITEMS", "--out", "ids.xlsx"], "ends in .parquet, .csv, .jsonl, .npy"),
         (["encode", "TOK", "ITEMS", "--out", "ITEMS"], "items.parquet would overwrite the input"),
@@ -219,6 +250,8 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["decode", "TOK", "TOK/ids.parquet", "--out", "v.npy", "--depth", "4"], "--depth 4: expected 1 to 3"),
         (["decode", "TOK", "TOK/ids.parquet", "--out", "v.txt"], "ends in .parquet, .csv, .jsonl, .npy"),
         (["inspect", "TOK", "TOK/ids.parquet", "--out", "gone/r"], "there is no folder gone"),
+        (["inspect", "TOK", "TOK/ids.parquet", "--out", "note.txt"], "note.txt is a file: give --out the name"),
+        (["encode", "TOK", "few.npy", "--out", "i.npy"], "few.npy: the array has vectors of 3 numbers"),
         (["inspect", "TOK", "TOK/ids.parquet", "--labels", "x", "--out", "r"], "give it too, with --items"),
         (
             ["inspect", "TOK", "TOK/ids.parquet", "--items", "ITEMS", "--labels", "categry", "--out", "r"],

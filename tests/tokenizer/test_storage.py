@@ -106,10 +106,16 @@ def test_a_save_that_fails_leaves_the_old_one(folder, tokenizer, monkeypatch):
 
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(UserError, match=r"cannot write .*tok \(no space left on device\): make room"):
         tokenizer.save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in folder.parent.iterdir()] == ["tok"]
+
+
+def test_whoever_may_read_the_folder_may_read_its_files(folder):
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    (folder / "mine").touch()
+    assert set(modes.values()) == {(folder / "mine").stat().st_mode & 0o777}
 
 
 def test_what_is_not_fitted_cannot_be_saved(tmp_path):

@@ -289,5 +289,7 @@ def _vectors(vectors_of: VectorsOf, rows: Tensor, quantizer: "ResidualQuantizer"
 
 def _check_shape(codes: Tensor) -> None:
     is_tensor("codes", codes)
+    if codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool:
+        raise ValueError(f"expected integer codes, got {codes.dtype}")
     if codes.dim() != 2 or codes.shape[1] == 0:
         raise ValueError(f"expected codes of shape (n, num_stages), got shape {tuple(codes.shape)}")

@@ -75,32 +75,44 @@ class TrieLogitsProcessor:
                 f"the model has a vocabulary of {scores.shape[1]} tokens, the IDs need {self._tokens}: "
                 "give the model a larger vocabulary, or check the offsets"
             )
-        result = torch.full_like(scores, -torch.inf)
-        if depth >= self.trie.num_stages:
-            token = self.eos_token if depth == self.trie.num_stages else self.pad_token
-            result[:, token] = scores[:, token]
-            return result
-        trie = self.trie.to(scores.device)
-        node, known = trie.walk(self._codes(input_ids, depth))
+        result, trie = torch.full_like(scores, -torch.inf), self.trie.to(scores.device)
+        node, known = trie.walk(self._codes(input_ids, min(depth, trie.num_stages)))
         if not known.any():
             raise ValueError(
                 f"no row begins an ID after its first {self.prompt_length} tokens: is prompt_length right? "
                 "It is 1 for encoder-decoder models, the length of the prompts for decoder-only models"
             )
+        if depth >= trie.num_stages:
+            token = self.eos_token if depth == trie.num_stages else self.pad_token
+            result[:, token] = scores[:, token]
+            return result
         stage = slice(self.offsets[depth], self.offsets[depth] + trie.sizes[depth])
         allowed = trie.children(node, depth) & known.unsqueeze(1)
         result[:, stage] = scores[:, stage].masked_fill(~allowed, -torch.inf)
         return result
 
     def codes(self, sequences: Tensor) -> Tensor:
-        """The IDs in what ``generate`` returned: ``(B, length)``, at least prompts and IDs -> ``(B, num_stages)``."""
+        """The IDs in what ``generate`` returned: ``(B, length)``, at least prompts and IDs -> ``(B, num_stages)``.
+
+        Raises:
+            ValueError: if a row is no ID of the trie.
+
+        """
         length = self.prompt_length + self.trie.num_stages
         if sequences.dim() != 2 or sequences.shape[1] < length:
             raise ValueError(
                 f"expected sequences of at least {length} tokens (a prompt of {self.prompt_length}, then "
                 f"{self.trie.num_stages} codes), got shape {tuple(sequences.shape)}: raise max_new_tokens"
             )
-        return self._codes(sequences, self.trie.num_stages)
+        codes = self._codes(sequences, self.trie.num_stages)
+        known = self.trie.to(codes.device).walk(codes)[1]
+        if not known.all():
+            row = int((~known).nonzero()[0])
+            raise ValueError(
+                f"row {row} has codes {codes[row].tolist()} after its first {self.prompt_length} tokens, which is no "
+                "ID: check prompt_length, and ask for no more sequences than there are IDs"
+            )
+        return codes
 
     def _codes(self, sequences: Tensor, depth: int) -> Tensor:
         tokens = sequences[:, self.prompt_length : self.prompt_length + depth]

@@ -54,7 +54,11 @@ class PrefixTrie:
             raise ValueError(f"expected a codebook_size for each of {self.num_stages} stages, got {self.sizes}")
         for stage, size in enumerate(self.sizes):
             at_least("codebook_size", size, 1, whole=True)
-            check_codes(codes[:, stage : stage + 1], 1, size)
+            try:
+                check_codes(codes[:, stage : stage + 1], 1, size)
+            except ValueError as error:
+                hint = "" if isinstance(codebook_size, Sequence) else "; or give a codebook_size for each stage"
+                raise ValueError(f"stage {stage + 1} of {self.num_stages}: {error}{hint}") from error
         self.codebook_size = max(self.sizes)
         self._edges: list[Tensor] = []
         node = codes.new_zeros(self.num_items, dtype=torch.int64)

@@ -38,6 +38,9 @@ _SAMPLE_BYTES, _SAMPLE_ROWS = 2**29, 200_000
 # Vectors whose reconstruction error a fit reports.
 _MEASURED_ROWS = 20_000
 
+# How many times the median a row's greatest number may be without a word.
+_OUTLIER = 1e3
+
 # Rows whose collisions are settled at once.
 _APPEND_ROWS = 2**18
 
@@ -75,7 +78,19 @@ def sample(table: Table, codebook_size: int, seed: int = 0, progress: Progress =
             bar.advance(len(vectors))
             first = stop
     check_distinct(table, hashes)
+    _warn_of_outliers(table, drawn, result, progress)
     return result
+
+
+def _warn_of_outliers(table: Table, rows: npt.NDArray[np.int64], vectors: Vectors, progress: Progress) -> None:
+    """One absurd row would decide the scale of all others."""
+    greatest = np.maximum(vectors.max(axis=1), -vectors.min(axis=1))
+    row, usual = int(greatest.argmax()), float(np.median(greatest))
+    if float(greatest[row]) > _OUTLIER * usual > 0.0:
+        progress.note(
+            f"warning: {place(table.path, int(rows[row]))} has the number {greatest[row]:.3g}, most rows none above "
+            f"{usual:.3g}: beside it all others look alike. Is it a mistake?"
+        )
 
 
 def encode(
@@ -98,9 +113,10 @@ def encode(
 
     """
     if table.dim != tokenizer.n_features_in_:
+        where = "the array" if table.path.suffix == ".npy" else f"column {table.column[:80]!r}"
         raise UserError(
-            f"{table.path}: column {table.column[:80]!r} has vectors of {table.dim} numbers, the tokenizer was fitted "
-            f"on {tokenizer.n_features_in_}: name the column it was fitted on"
+            f"{table.path}: {where} has vectors of {table.dim} numbers, the tokenizer was fitted on "
+            f"{tokenizer.n_features_in_}: give the embeddings it was fitted on"
         )
     size = batch or batch_rows(table.dim)
     codes = np.empty((table.rows, tokenizer.quantizer_.num_stages), dtype=_smallest(tokenizer))

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ from ghrq.tokenizer.bulk import Piece, pieces
 
 if TYPE_CHECKING:
     from ghrq.tokenizer import Tokenizer
+
+# Seconds that a cluster may take to answer.
+_PATIENCE = 10.0
 
 
 def pieces_on_ray(tokenizer: "Tokenizer", table: Table, size: int) -> Iterator[Piece]:
@@ -66,6 +70,7 @@ def _cluster(ray: Any) -> Iterator[None]:
     if started:
         address = os.environ.get("RAY_ADDRESS") or "local"
         dashboard = {"include_dashboard": False} if address == "local" else {}
+        _check_reachable(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **dashboard)
         except (Exception, SystemExit) as error:  # of many kinds, for a wrong address or a machine too busy to start it
@@ -79,6 +84,19 @@ def _cluster(ray: Any) -> Iterator[None]:
     finally:
         if started:
             ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (colon and port.isdigit()):
+        return  # a local cluster, or nothing that can be asked
+    try:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"cannot use Ray at {address} ({error}): check RAY_ADDRESS, or unset it to use this machine"
+        ) from error
 
 
 @contextmanager

@@ -30,14 +30,21 @@ def save(folder: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> No
     if folder.exists():
         _check_replaceable(folder)
     config = {"format": FORMAT, "version": VERSION, **files.plain(config)}
+    try:
+        _write(folder, config, weights)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"cannot write {folder} ({reason}): make room, or choose another folder") from error
+
+
+def _write(folder: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         draft, old = Path(temporary) / "new", Path(temporary) / "old"
         draft.mkdir()
         tensors = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
-        safetensors.torch.save_file(tensors, draft / WEIGHTS, metadata={"config": _digest(config)})
-        with (draft / WEIGHTS).open("rb+") as file:
-            os.fsync(file.fileno())
+        # Not save_file: that makes files which nobody else may read, and its errors are not those of the disk.
+        files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": _digest(config)}))
         config["sha256"] = {WEIGHTS: _sha256(draft / WEIGHTS)}
         files.write_json(draft / CONFIG, config)
         if folder.exists():
