@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ghrq import __version__, cli_items
+from ghrq import __version__, cli_image, cli_items
 from ghrq.errors import StoppedError, UserError
 from ghrq.report.console import columns
 from ghrq.training import processes
@@ -102,7 +102,8 @@ def reproduce(
     budget: Annotated[Budget, typer.Option(help="demo (minutes), cpu (an hour or two) or paper (a GPU).")] = "cpu",
     seeds: Annotated[int, typer.Option(min=1, help="How often each run is repeated, with another seed.")] = 1,
     grid: Annotated[bool, typer.Option("--grid", help="All sizes of the paper's grid, not only the main one.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/TASK-BUDGET.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="For image: mnist (the default), cifar100 or digits.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
 ) -> None:
     """Train all that a task's tables in the paper need, and write them. The same command again goes on.
 
@@ -110,12 +111,15 @@ def reproduce(
     Examples:
       ghrq reproduce wordnet --budget demo
       ghrq reproduce wordnet --budget cpu --seeds 3 --grid
+      ghrq reproduce image --dataset cifar100
     """  # noqa: D301
     from ghrq.tasks import task_class
     from ghrq.training.progress import make_progress
 
-    folder = out or Path("runs") / f"{task.rpartition(':')[2].lower()}-{budget}"
-    report = task_class(task).reproduce(budget, seeds, grid, folder, make_progress())
+    found = task_class(task)
+    chosen = found.dataset(dataset)
+    folder = out or Path("runs") / "-".join(part for part in (task.rpartition(":")[2].lower(), chosen, budget) if part)
+    report = found.reproduce(budget, seeds, grid, chosen, folder, make_progress())
     if processes.is_main():
         print(f"report: {report}")
 
@@ -154,6 +158,7 @@ def recipes() -> None:
 
 
 cli_items.register(app)
+app.add_typer(cli_image.app, name="image")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -98,14 +98,20 @@ class Coder(nn.Module):
         return self._decode(codes, prefixes=True)
 
     @torch.no_grad()
+    def points(self, z: Tensor) -> Tensor:
+        """Where ``z (..., dim)`` lies on the ball: ``(..., codebook_dim)``; in flat space, what is quantized there."""
+        check_vectors(z, self.dim, None)
+        points, _ = to_ball(self._tangent(z.reshape(-1, self.dim)), self.curvature)
+        return points.reshape(*z.shape[:-1], points.shape[-1])
+
+    @torch.no_grad()
     def diagnose(self, z: Tensor) -> Diagnosis:
         """Measure how well ``z (..., dim)`` is quantized; see :class:`ghrq.quantizer.diagnosis.Diagnosis`."""
         check_vectors(z, self.dim, None)
         if z.numel() == 0:
             raise ValueError(f"diagnose needs at least one vector, got shape {tuple(z.shape)}")
         rows = z.reshape(-1, self.dim)
-        points, _ = self._to_ball(self._computable(self.project_in(rows)))
-        return diagnose(points, self.encode(rows), self.codebooks, self.curvature, self.aggregation)
+        return diagnose(self.points(rows), self.encode(rows), self.codebooks, self.curvature, self.aggregation)
 
     # --- inside --------------------------------------------------------------------------------------------
 

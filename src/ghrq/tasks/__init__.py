@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Budget = Literal["demo", "cpu", "paper"]
 
-TASKS = {"wordnet": "ghrq.tasks.wordnet:WordNet"}
+TASKS = {"image": "ghrq.tasks.image:Image", "wordnet": "ghrq.tasks.wordnet:WordNet"}
 
 
 class Task(ABC):
@@ -37,6 +37,9 @@ class Task(ABC):
 
     Recipe: ClassVar[type[recipes.Recipe]]
     """What its recipes may say."""
+
+    datasets: ClassVar[tuple[str, ...]] = ()
+    """Names of the data sets that its tables are about, if there are several; the first is the default."""
 
     recipe: Any
     run: Run
@@ -64,8 +67,22 @@ class Task(ABC):
         """What results.json will hold. ``ghrq runs`` shows the first three numbers on its top level."""
 
     @classmethod
-    def cells(cls, budget: Budget, seeds: int, grid: bool) -> Mapping[str, recipes.Recipe]:
-        """The runs behind the paper's tables: recipes by the folder's name of their run, for :meth:`reproduce`."""
+    def dataset(cls, given: str | None) -> str:
+        """The data set that a user asked for, or the default."""
+        if given is None:
+            return cls.datasets[0] if cls.datasets else ""
+        if given not in cls.datasets:
+            near = difflib.get_close_matches(given, cls.datasets, n=1)
+            known = f"known are {', '.join(cls.datasets)}" if cls.datasets else "there is but one: leave the option out"
+            raise UserError(f"--dataset {given}: {f'did you mean {near[0]!r}?' if near else known}")
+        return given
+
+    @classmethod
+    def cells(cls, budget: Budget, seeds: int, grid: bool, dataset: str) -> Mapping[str, recipes.Recipe]:
+        """The runs behind the paper's tables: recipes by the folder's name of their run, for :meth:`reproduce`.
+
+        ``dataset`` is one of :attr:`datasets`, or empty for a task that has but one.
+        """
         raise UserError(f"{cls.__name__} has no tables to reproduce")
 
     @classmethod
@@ -77,11 +94,11 @@ class Task(ABC):
         raise UserError(f"{cls.__name__} has no tables to reproduce")
 
     @classmethod
-    def reproduce(cls, budget: Budget, seeds: int, grid: bool, folder: Path, progress: Progress) -> Path:
+    def reproduce(cls, budget: Budget, seeds: int, grid: bool, dataset: str, folder: Path, progress: Progress) -> Path:
         """Train and evaluate every cell, then report. Cells that are done are not repeated."""
         from ghrq.training.train import train_all
 
-        results = train_all(cls.cells(budget, seeds, grid), folder, progress)
+        results = train_all(cls.cells(budget, seeds, grid, dataset), folder, progress)
         report: Path = processes.from_main(cls.report(results, folder) if processes.is_main() else None)
         return report
 

@@ -1,6 +1,6 @@
 """WordNet: embed the noun hierarchy, quantize it, and ask how much of the hierarchy the codes still know."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ghrq.tasks.wordnet.models import AncestorTranslator, HierarchyEmbedding
 from ghrq.tasks.wordnet.recipe import Data, Optimizer, WordNetRecipe
 from ghrq.training.loop import Stage
 from ghrq.training.progress import Progress
+from ghrq.training.schedule import linear_fall, shuffled, warmup_and_cosine
 
 
 class WordNet(Task):
@@ -85,7 +86,7 @@ class WordNet(Task):
         )
 
     @classmethod
-    def cells(cls, budget: Budget, seeds: int, grid: bool) -> Mapping[str, WordNetRecipe]:
+    def cells(cls, budget: Budget, seeds: int, grid: bool, dataset: str) -> Mapping[str, WordNetRecipe]:
         """All kinds and the random codes at d16/b128, with ``grid`` at the three other capacities too."""
         return cells.cells(budget, seeds, grid)
 
@@ -154,10 +155,10 @@ class WordNet(Task):
             name=name,
             model=model,
             optimizer=optimizer,
-            batches=_shuffled(self.train, settings.batch, self.recipe.seed),
+            batches=shuffled(len(self.train), settings.batch, self.recipe.seed, self.train.__getitem__),
             steps=steps,
             steps_per_epoch=steps_per_epoch,
-            scheduler=LambdaLR(optimizer, _linear_fall(steps)) if settings.decay == "linear" else None,
+            scheduler=LambdaLR(optimizer, linear_fall(steps)) if settings.decay == "linear" else None,
             begin=self._kmeans_start if weight > 0.0 and self.recipe.quantizer.start == "kmeans" else None,
         )
 
@@ -197,10 +198,10 @@ class WordNet(Task):
             name="seq2seq",
             model=model,
             optimizer=optimizer,
-            batches=_shuffled(nodes, settings.batch, self.recipe.seed + 1),
+            batches=shuffled(len(nodes), settings.batch, self.recipe.seed + 1, nodes.__getitem__),
             steps=steps,
             steps_per_epoch=steps_per_epoch,
-            scheduler=LambdaLR(optimizer, _warmup_and_cosine(settings.warmup, steps)),
+            scheduler=LambdaLR(optimizer, warmup_and_cosine(settings.warmup, steps)),
             clip=1.0,
         )
 
@@ -213,31 +214,3 @@ def _load(data: Data) -> tuple[wordnet.Nouns, Closure, Split]:
     if data.split == "closure":
         return nouns, above, split_closure(above, data.test_fraction, data.split_seed)
     return nouns, above, split_direct(nouns.hypernyms(data.instances), above, data.test_fraction, data.split_seed)
-
-
-def _shuffled(rows: Tensor, batch: int, seed: int) -> Callable[[int], Iterator[Tensor]]:
-    """Batches of ``rows``, epoch after epoch, each in an order of its own that only depends on seed and epoch."""
-    per_epoch = -(-len(rows) // batch)
-
-    def batches(step: int) -> Iterator[Tensor]:
-        while True:
-            epoch, within = divmod(step, per_epoch)
-            order = torch.from_numpy(np.random.default_rng((seed, epoch)).permutation(len(rows)))
-            for part in order.split(batch)[within:]:
-                yield rows[part]
-                step += 1
-
-    return batches
-
-
-def _linear_fall(steps: int) -> Callable[[int], float]:
-    return lambda step: max(0.0, 1.0 - step / max(1, steps))
-
-
-def _warmup_and_cosine(warmup: int, steps: int) -> Callable[[int], float]:
-    def share(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        return 0.5 * (1.0 + float(np.cos(np.pi * min(1.0, (step - warmup) / max(1, steps - warmup)))))
-
-    return share

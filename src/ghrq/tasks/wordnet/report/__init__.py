@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ghrq import __version__
-from ghrq.errors import UserError
 from ghrq.report.figures import Figure, Gallery
-from ghrq.report.page import Section, page
-from ghrq.report.tables import Table
+from ghrq.report.folder import write_report
+from ghrq.report.page import Section
 from ghrq.tasks.wordnet.report import pictures, tables, words
 from ghrq.tasks.wordnet.report.folders import Folders, settings
 from ghrq.tasks.wordnet.report.outcome import Outcome
-from ghrq.training import files
 
 TITLE = "WordNet: what do the codes know of the hierarchy?"
 
@@ -27,25 +24,7 @@ def write(results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
     """
     outcome = Outcome(results)
     folders = Folders(folder, outcome)
-    lead = words.lead(outcome, folders)
-    sections = _sections(outcome, folders)
-    pieces = [piece for section in sections for piece in section.pieces]
-    figures = [figure for piece in pieces if isinstance(piece, Gallery) for figure in piece.figures]
-    html = page(TITLE, _subtitle(outcome), lead, sections, f"Written by ghrq {__version__}.")
-    markdown = [f"# {TITLE}\n", *(f"{paragraph}\n" for paragraph in lead)]
-    markdown += [piece.markdown() for piece in pieces if isinstance(piece, Table)]
-    try:
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-        for figure in figures:
-            figure.save(folder / "figures")
-        files.write(folder / "tables.md", "\n".join(markdown))
-        files.write(folder / "report.html", html)
-    except OSError as error:
-        raise UserError(
-            f"cannot write the report into {folder}: {error.strerror}; once the cause is gone, the same command "
-            "writes it without training again"
-        ) from error
-    return folder / "report.html"
+    return write_report(folder, TITLE, _subtitle(outcome), words.lead(outcome, folders), _sections(outcome, folders))
 
 
 def _subtitle(outcome: Outcome) -> str:

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ghrq.report import runs
 from ghrq.report.kinds import KINDS
 from ghrq.report.tables import Measured
 from ghrq.tasks.wordnet.cells import CAPACITIES
@@ -23,26 +24,12 @@ class Capacity(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class Group(runs.Group):
     """Runs that differ in nothing but the seed."""
 
     setting: str
     """The recipe's name."""
-    kind: str
     capacity: Capacity
-    results: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By seed."""
-    diverged: dict[int, str] = field(default_factory=dict)
-    """The messages of those that came to no result, by seed."""
-
-    def number(self, *path: str | int) -> Measured:
-        """What the results have at ``path``, over the seeds; nothing where they lack it."""
-        return Measured.of(_at(result, path) for result in self.results.values())
-
-    @property
-    def first(self) -> dict[str, Any]:
-        """The results of the lowest seed, empty if all diverged."""
-        return self.results[min(self.results)] if self.results else {}
 
     def run_name(self, seed: int) -> str:
         """The folder of a run of it."""
@@ -58,15 +45,11 @@ class Outcome:
             match = _NAME.fullmatch(name)
             if match is None:
                 raise ValueError(f"expected runs named RECIPE-KIND-dDIM-bSIZE-sSEED, got '{name}'")
-            key = match["setting"], match["kind"], Capacity(int(match["dim"]), int(match["size"]))
-            group = found.setdefault(key, Group(*key))
-            if "error" in result:
-                group.diverged[int(match["seed"])] = str(result["error"])
-            else:
-                group.results[int(match["seed"])] = result
+            key = match["kind"], match["setting"], Capacity(int(match["dim"]), int(match["size"]))
+            found.setdefault(key, Group(*key)).add(int(match["seed"]), result)
         order = list(KINDS)
         self.groups = sorted(found.values(), key=lambda group: order.index(group.kind))
-        self.settings = list(dict.fromkeys(setting for setting, _, _ in found))
+        self.settings = list(dict.fromkeys(setting for _, setting, _ in found))
         """Recipes, in the order they were run in."""
         self.capacities = sorted({group.capacity for group in self.groups})
         self.runs = len(results)
@@ -100,12 +83,3 @@ class Outcome:
         """``popularity`` or ``composition``: all runs of a split agree, so their first is enough."""
         values = (group.number("baselines", name, how).values for group in self.groups)
         return Measured(next((found[:1] for found in values if found), ()))
-
-
-def _at(result: Any, path: tuple[str | int, ...]) -> float | None:
-    for key in path:
-        try:
-            result = result[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return result

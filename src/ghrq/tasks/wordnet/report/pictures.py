@@ -1,14 +1,13 @@
 """The pictures: recall beside its baselines, codes and errors by depth, training curves, and examples of codes."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 from ghrq.report.examples import Example, Examples
 from ghrq.report.figures import Bar, Figure, Series, bars, lines
-from ghrq.report.tables import Measured
+from ghrq.report.runs import Curve, by_depth, training_curve
 from ghrq.tasks.wordnet.report.folders import Folders
-from ghrq.tasks.wordnet.report.outcome import Group, Outcome
+from ghrq.tasks.wordnet.report.outcome import Outcome
 from ghrq.tasks.wordnet.report.tables import percent
 
 
@@ -72,8 +71,8 @@ def distinct(outcome: Outcome, setting: str) -> Figure | None:
 def residual_error(outcome: Outcome, setting: str) -> Figure | None:
     """What is left after each code."""
     groups = outcome.of(setting, outcome.main)
-    given = _by_depth([group for group in groups if group.kind != "euclidean"], "diagnosis", "residual_error")
-    given += _by_depth([g for g in groups if g.kind == "euclidean"], "diagnosis", "residual_error", note=" (flat)")
+    given = by_depth([group for group in groups if group.kind != "euclidean"], "diagnosis", "residual_error")
+    given += by_depth([g for g in groups if g.kind == "euclidean"], "diagnosis", "residual_error", note=" (flat)")
     if not given:
         return None
     return lines(
@@ -86,18 +85,6 @@ def residual_error(outcome: Outcome, setting: str) -> Figure | None:
         log=True,
         depths=True,
     )
-
-
-class Curve(NamedTuple):
-    """What of the metrics is shown together."""
-
-    title: str
-    caption: str
-    stages: tuple[str, ...]
-    """One after the other."""
-    metric: str
-    log: bool = False
-    """Whether the axis is logarithmic."""
 
 
 CURVES = {
@@ -125,25 +112,13 @@ def curves(outcome: Outcome, setting: str, folders: Folders) -> list[Figure]:
     whose = f"Seed {min(seeds)}." if len(seeds) == 1 else "The lowest seed of each kind."
     figures = []
     for name, curve in CURVES.items():
-        given = [_series(group.kind, metrics, curve) for group, (_, metrics) in runs]
+        given = [training_curve(group.kind, metrics, curve) for group, (_, metrics) in runs]
         given = [series for series in given if len(series.x) > 1]
         if given:
             title, caption = f"{curve.title} ({setting}, {outcome.main})", f"{curve.caption} {whose}"
             labels = ("epoch", "loss")
             figures.append(lines(f"curves-{setting}-{name}", title, caption, labels, given, log=curve.log))
     return figures
-
-
-def _series(kind: str, metrics: Sequence[Mapping[str, Any]], curve: Curve) -> Series:
-    """A metric over the epochs of stages that follow each other."""
-    x: list[float] = []
-    y: list[Measured] = []
-    for stage in curve.stages:
-        before = x[-1] if x else 0.0
-        here = [line for line in metrics if line.get("stage") == stage and line.get(curve.metric) is not None]
-        x += [before + line["epoch"] for line in here]
-        y += [Measured((line[curve.metric],)) for line in here]
-    return Series(kind, x, y)
 
 
 def examples(outcome: Outcome) -> list[Examples]:
@@ -184,17 +159,3 @@ def _others(name: str, names: Sequence[str], count: int) -> list[str]:
     listed = [readable(other) for other in names if other != name]
     more = count - 1 - len(listed)
     return [*listed, f"and {more:,} more"] if more else listed
-
-
-def _by_depth(groups: Sequence[Group], *path: str, note: str = "") -> list[Series]:
-    series = []
-    for group in groups:
-        inner = group.first
-        for key in path:
-            inner = inner.get(key, {})
-        y = [group.number(*path, depth) for depth in range(len(inner))]
-        # A logarithmic axis has no place for 0.
-        kept = [(depth, value) for depth, value in enumerate(y, start=1) if value and value.mean > 0.0]
-        if kept:
-            series.append(Series(group.kind, [depth for depth, _ in kept], [value for _, value in kept], note))
-    return series

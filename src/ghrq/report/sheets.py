@@ -1,0 +1,45 @@
+"""Many small pictures on one sheet, as PNG."""
+
+import base64
+import io
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ghrq.errors import require
+from ghrq.report.template import render, safe
+
+# Pixels between pictures, and how wide a sheet is at least: small pictures are shown larger, without smoothing.
+_GAP, _WIDTH = 1, 600
+
+
+def sheet(pictures: Tensor) -> bytes:
+    """Bytes ``(rows, columns, channels, height, width)`` of pixels as a PNG file; 1 channel is grey, 3 are colour."""
+    rows, columns, channels, height, width = pictures.shape
+    framed = torch.full((rows, columns, channels, height + _GAP, width + _GAP), 255, dtype=torch.uint8)
+    framed[..., :height, :width] = pictures
+    joined = framed.permute(0, 3, 1, 4, 2).reshape(rows * (height + _GAP), columns * (width + _GAP), channels)
+    larger = max(1, round(_WIDTH / joined.shape[1]))
+    pixels = joined[:-_GAP, :-_GAP].repeat_interleave(larger, 0).repeat_interleave(larger, 1).numpy()
+    image = require("PIL.Image", "image").fromarray(
+        np.ascontiguousarray(pixels.squeeze(-1) if channels == 1 else pixels)
+    )
+    written = io.BytesIO()
+    image.save(written, format="png", optimize=True)
+    return written.getvalue()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A sheet with its caption, for a page."""
+
+    caption: str
+    png: bytes = field(repr=False)
+
+    def html(self) -> str:
+        """A ``<figure>`` with the sheet in it."""
+        data = base64.b64encode(self.png).decode()
+        image = f'<img src="data:image/png;base64,{data}" alt="" style="width:100%;image-rendering:pixelated">'
+        return render("figure", figure=self, svg=safe(image))

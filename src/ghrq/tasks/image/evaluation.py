@@ -1,0 +1,219 @@
+"""What a trained tokenizer and its prior are worth, in numbers."""
+
+import math
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from ghrq.data import inception
+from ghrq.data.images import Images
+from ghrq.data.wheels import cache
+from ghrq.metrics import generation, taxonomy
+from ghrq.nets import classifier
+from ghrq.nets.classifier import SmallClassifier
+from ghrq.report.sheets import sheet
+from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats
+from ghrq.tasks.image.pictures import Pictures
+from ghrq.tasks.image.recipe import ImageRecipe, Sampling
+from ghrq.training import files
+from ghrq.training.progress import Progress
+from ghrq.training.run import Run
+
+# Pictures at a time.
+_BATCH = 500
+
+# Which real pictures samples are held against, and how the classifier learnt, is the same for all runs.
+_SEED = 42
+
+# Vectors that the quantizer is diagnosed on: enough for three digits.
+_DIAGNOSED = 100_000
+
+# On the sheets.
+_SHOWN_PICTURES, _SHOWN_SAMPLES = 12, 144
+
+RECONSTRUCTIONS, SAMPLE_SHEET = "reconstructions.png", "samples.png"
+"""In the folder of a run: test pictures and what one code, two codes, … make of them; the first pictures drawn."""
+
+SAMPLES = "samples.safetensors"
+"""In the folder of a run: the codes of the pictures that were drawn, ``(count, h, w, num_stages)``."""
+
+
+def evaluate(
+    recipe: ImageRecipe,
+    run: Run,
+    pictures: Pictures,
+    tokenizer: ImageTokenizer,
+    prior: GridPrior | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Everything that the tables and the report show; errors are of the test pictures."""
+    test = pictures.test
+    codes = encode(tokenizer, test.pixels)
+    errors = errors_by_depth(tokenizer, test.pixels, codes)
+    results: dict[str, Any] = {"mse": errors[-1]}
+    if test.coarse is not None:
+        recovered = _taxonomy(tokenizer, test, codes)
+        results["ari"] = recovered["ari"]["value"]
+        results["taxonomy"] = recovered
+    results["mse_by_depth"] = errors
+    _write_reconstructions(run, tokenizer, test.pixels, codes)
+    results["quantizer"] = _diagnose(tokenizer, test.pixels)
+    if prior is not None:
+        flat = codes.flatten(1, 2)
+        results["prior"] = {"test_loss_by_depth": _prior_losses(prior, flat, test.labels)}
+        drawn = _draw(recipe.sampling, prior, tokenizer, codes.shape[1:3], len(test.label_names), progress)
+        if drawn is not None:
+            files.write(run.folder / SAMPLES, safetensors.torch.save({"codes": drawn.to(torch.int16)}))
+            images = as_bytes(decode(tokenizer, drawn, test.pixels.shape[2:]))
+            square = math.isqrt(min(len(images), _SHOWN_SAMPLES))
+            shown = images[: square * square].unflatten(0, (square, square))
+            files.write(run.folder / SAMPLE_SHEET, sheet(shown))
+            results["samples"] = _judge(recipe, pictures, images, progress)
+            results |= {name: results["samples"][name] for name in ("fid",) if name in results["samples"]}
+    return results
+
+
+def _write_reconstructions(run: Run, tokenizer: ImageTokenizer, pixels: Tensor, codes: Tensor) -> None:
+    few, tuples = pixels[:_SHOWN_PICTURES], codes[:_SHOWN_PICTURES]
+    depths = range(1, codes.shape[-1] + 1)
+    back = [as_bytes(decode(tokenizer, tuples[..., :depth], pixels.shape[2:])) for depth in depths]
+    files.write(run.folder / RECONSTRUCTIONS, sheet(torch.stack([few, *back])))
+
+
+def encode(tokenizer: ImageTokenizer, pixels: Tensor) -> Tensor:
+    """The codes ``(n, h, w, num_stages)`` of bytes ``(n, C, H, W)``."""
+    device = tokenizer.quantizer.codebooks.device
+    return torch.cat([tokenizer.encode(part.to(device)).cpu() for part in pixels.split(_BATCH)])
+
+
+def decode(tokenizer: ImageTokenizer, codes: Tensor, size: Any) -> Tensor:
+    """The pictures ``(n, C, H, W)`` that codes stand for, as numbers from 0 to 1; ``size`` is ``(H, W)``."""
+    device = tokenizer.quantizer.codebooks.device
+    return torch.cat([tokenizer.decode(part.to(device), tuple(size)).cpu() for part in codes.split(_BATCH)])
+
+
+def as_bytes(pictures: Tensor) -> Tensor:
+    """Numbers from 0 to 1 as bytes."""
+    return (255.0 * pictures).round().byte()
+
+
+def errors_by_depth(tokenizer: ImageTokenizer, pixels: Tensor, codes: Tensor) -> list[float]:
+    """Mean squared error of pixels from 0 to 1 when only the first codes are used, one number a depth."""
+    sums = torch.zeros(codes.shape[-1], dtype=torch.float64)
+    for part, tuples in zip(pixels.split(_BATCH), codes.split(_BATCH), strict=True):
+        x = as_floats(part)
+        for depth in range(1, codes.shape[-1] + 1):
+            sums[depth - 1] += (decode(tokenizer, tuples[..., :depth], x.shape[2:]) - x).double().square().sum()
+    return (sums / pixels.numel()).tolist()
+
+
+def mean_squared_error(tokenizer: ImageTokenizer, pixels: Tensor) -> float:
+    """Of pixels from 0 to 1, with all codes."""
+    sums = 0.0
+    for part in pixels.split(_BATCH):
+        x = as_floats(part)
+        back = decode(tokenizer, encode(tokenizer, part), x.shape[2:])
+        sums += float((back - x).double().square().sum())
+    return sums / pixels.numel()
+
+
+@torch.no_grad()
+def _diagnose(tokenizer: ImageTokenizer, pixels: Tensor) -> dict[str, Any]:
+    device = tokenizer.quantizer.codebooks.device
+    per_picture = tokenizer.vectors(as_floats(pixels[:1]).to(device)).flatten(0, 2).shape[0]
+    few = pixels[: max(1, _DIAGNOSED // per_picture)]
+    z = torch.cat([tokenizer.vectors(as_floats(part.to(device))) for part in few.split(_BATCH)])
+    return tokenizer.quantizer.diagnose(z).to_dict()
+
+
+def _taxonomy(tokenizer: ImageTokenizer, images: Images, codes: Tensor) -> dict[str, Any]:
+    """Superclass recovery from what the codes stand for, under the quantizer's own convention and geometry."""
+    rq = tokenizer.quantizer
+    points = torch.cat([rq.points(rq.decode(part.flatten(1, 2))).cpu() for part in codes.split(_BATCH)])
+    centres = taxonomy.prototypes(points, images.labels, len(images.label_names), rq.curvature)
+    found = taxonomy.recover(centres, images.coarse_of_labels(), rq.curvature, clusters=len(images.coarse_names))
+    scores = ("ari", "nmi", "purity", "dendrogram_purity", "sibling_precision")
+    return {
+        **{name: getattr(found, name)._asdict() for name in scores},
+        "cophenetic": found.cophenetic,
+        "linkage": found.linkage.tolist(),
+        "classes": list(images.label_names),
+        "superclasses": list(images.coarse_names),
+        "superclass_of": images.coarse_of_labels().tolist(),
+    }
+
+
+@torch.no_grad()
+def _prior_losses(prior: GridPrior, codes: Tensor, labels: Tensor) -> list[float]:
+    """Cross-entropy in nats on pictures it has not seen, one number a depth."""
+    device = next(prior.parameters()).device
+    sums = torch.zeros(codes.shape[-1], dtype=torch.float64, device=device)
+    for part, classes in zip(codes.split(_BATCH), labels.split(_BATCH), strict=True):
+        sums += prior.losses(part.to(device), classes.to(device)) * len(part)
+    return (sums / len(codes)).tolist()
+
+
+def _draw(
+    settings: Sampling, prior: GridPrior, tokenizer: ImageTokenizer, grid: Any, classes: int, progress: Progress
+) -> Tensor | None:
+    """Codes ``(count, h, w, num_stages)``, of all classes alike if the prior knows classes."""
+    if settings.count == 0:
+        return None
+    model = prior.prior
+    device = next(model.parameters()).device
+    labels = torch.arange(settings.count, device=device) % classes if model.classes else None
+    with progress.bar("drawing", settings.count, unit="pictures") as bar:
+        codes = model.sample(
+            settings.count,
+            tokenizer.quantizer,
+            labels=labels,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            progress=bar.advance,
+        )
+    return codes.cpu().unflatten(1, tuple(grid))
+
+
+def _judge(recipe: ImageRecipe, pictures: Pictures, drawn: Tensor, progress: Progress) -> dict[str, Any]:
+    """Fréchet distances of drawn pictures to real ones, by a small classifier and by Inception."""
+    settings, name, found = recipe.evaluation, recipe.data.name, {"count": len(drawn)}
+    real = _real(pictures.train, len(drawn))
+    results: dict[str, Any] = found
+    if settings.classifier_epochs:
+        judge = _classifier(pictures.train, settings.classifier_epochs, progress)
+        features = generation.collect(judge.features, drawn, batch=_BATCH)
+        reference = generation.collect(judge.features, real, batch=_BATCH)
+        unseen = generation.collect(judge.features, pictures.test.pixels, batch=_BATCH)
+        results["classifier_accuracy"] = classifier.accuracy(judge, pictures.test.pixels, pictures.test.labels)
+        results["classifier_distance"] = features.distance(reference)
+        results["classifier_distance_of_test_pictures"] = unseen.distance(reference)
+        results["classifier_score"] = generation.classifier_score(judge, drawn)[0]
+        results["classifier_score_of_test_pictures"] = generation.classifier_score(judge, pictures.test.pixels)[0]
+    if settings.inception:
+        count = min(settings.inception_count, len(drawn))
+        network = generation.inception(inception.weights(settings.inception))
+        kept = cache() / "features"
+        seen = _real(pictures.train, count)
+        reference = generation.collect_once(kept, f"{name}-train", inception.SHA256, network, seen, progress=progress)
+        results["fid"] = generation.collect(network, drawn[:count], progress=progress).distance(reference)
+        results["fid_count"] = count
+    return results
+
+
+def _real(images: Images, count: int) -> Tensor:
+    """As many training pictures, drawn at random."""
+    order = np.random.default_rng(_SEED).permutation(len(images))[:count]
+    return images.pixels[torch.from_numpy(order)]
+
+
+def _classifier(images: Images, epochs: int, progress: Progress) -> SmallClassifier:
+    """The same for every run on the same pictures: nothing of it depends on the run's seed or kind."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        judge = SmallClassifier(images.pixels.shape[1], len(images.label_names))
+    classifier.train(judge, images.pixels, images.labels, epochs=epochs, progress=progress)
+    return judge

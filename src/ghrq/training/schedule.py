@@ -1,0 +1,45 @@
+"""What tasks share: in which order data comes, and how learning rates rise and fall."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Batch = TypeVar("Batch")
+
+
+def shuffled(rows: int, batch: int, seed: int, take: Callable[[Tensor], Batch]) -> Callable[[int], Iterator[Batch]]:
+    """``take`` of ``batch`` row numbers at a time, epoch after epoch, for :attr:`ghrq.training.loop.Stage.batches`.
+
+    Each epoch has an order of its own that only depends on seed and epoch.
+    """
+    per_epoch = -(-rows // batch)
+
+    def batches(step: int) -> Iterator[Batch]:
+        while True:
+            epoch, within = divmod(step, per_epoch)
+            order = torch.from_numpy(np.random.default_rng((seed, epoch)).permutation(rows))
+            for part in order.split(batch)[within:]:
+                yield take(part)
+                step += 1
+
+    return batches
+
+
+def linear_fall(steps: int) -> Callable[[int], float]:
+    """From 1 to 0 in ``steps``."""
+    return lambda step: max(0.0, 1.0 - step / max(1, steps))
+
+
+def warmup_and_cosine(warmup: int, steps: int) -> Callable[[int], float]:
+    """Up to 1 in ``warmup`` steps, then down to 0 along a cosine."""
+
+    def share(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup))))
+
+    return share

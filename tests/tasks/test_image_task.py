@@ -1,0 +1,197 @@
+"""The image task from recipe to report, on scikit-learn's digits and on pictures with superclasses, with every kind."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+
+from ghrq.data.images import Images
+from ghrq.tasks.image import Image, report
+from ghrq.tasks.image import pictures as pictures_module
+from ghrq.tasks.image.cells import KINDS, cells
+from ghrq.tasks.image.evaluation import RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES, errors_by_depth, mean_squared_error
+from ghrq.tasks.image.files import load_tokenizer
+from ghrq.tasks.image.models import as_floats, make_tokenizer
+from ghrq.tasks.image.recipe import Data, ImageRecipe
+from ghrq.training.recipe import load_recipe
+from ghrq.training.train import train
+
+SMALL = [
+    "tokenizer.epochs=2", "tokenizer.dim=4", "quantizer.codebook_size=8", "quantizer.num_stages=3", "prior.epochs=1",
+    "prior.width=16", "prior.heads=2", "prior.spatial_layers=1", "prior.depth_layers=1", "prior.warmup=5",
+    "sampling.count=60", "evaluation.classifier_epochs=1", "training.trackers=[]",
+]  # fmt: skip
+
+
+def small(*settings: str) -> ImageRecipe:
+    recipe = load_recipe("image/digits-demo", [*SMALL, *settings])
+    assert isinstance(recipe, ImageRecipe)
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("image") / "run"
+    train(small(), folder)
+    return folder
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six classes in three superclasses, 10 × 9 pixels in colour: a superclass is a colour, a class a brightness."""
+
+    def load(name: str, *, split: str, source: str, download: bool, size: int) -> Images:
+        random = np.random.default_rng(0 if split == "train" else 1)
+        labels = torch.arange(120 if split == "train" else 60) % 6
+        colour = torch.eye(3)[labels // 2] * (150 + 80 * (labels % 2)).unsqueeze(1)
+        noise = torch.from_numpy(random.uniform(0, 20, (len(labels), 3, 10, 9))).float()
+        pixels = (colour[:, :, None, None] + noise).byte()
+        return Images(pixels, labels, tuple("abcdef"), labels // 2, ("x", "y", "z"))
+
+    monkeypatch.setattr(pictures_module.images, "load", load)
+    pictures_module.load.cache_clear()
+    yield
+    pictures_module.load.cache_clear()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_from_recipe_to_results(kind: str, coarse: None, tmp_path: Path) -> None:
+    settings = (f"quantizer.kind={kind}", "tokenizer.batch=20", "prior.conditional=true", "tokenizer.epochs=6")
+    results = train(small(*settings), tmp_path / "run")
+    assert results["mse"] == results["mse_by_depth"][-1] < 0.06, "the pictures' own variance is 0.13"
+    assert all(np.isfinite(results["prior"]["test_loss_by_depth"]))
+    assert results["samples"]["count"] == 60
+    assert results["samples"]["classifier_distance"] > 0.0
+    tree = results["taxonomy"]
+    assert np.array(tree["linkage"]).shape == (5, 4)
+    assert tree["superclass_of"] == [0, 0, 1, 1, 2, 2]
+    assert tree["dendrogram_purity"]["random"] < 0.9
+    if kind in ("ghrq", "euclidean", "hra-only"):
+        assert results["quantizer"]["telescoping_error"] < 1e-9
+    for file in (RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES):
+        assert (tmp_path / "run" / file).stat().st_size > 0
+
+
+def test_results_can_be_had_again_from_the_checkpoints(run: Path) -> None:
+    from ghrq.training.run import Run
+    from ghrq.training.train import evaluate
+
+    before = json.loads((run / "results.json").read_text())
+    sheet = (run / SAMPLE_SHEET).read_bytes()
+    assert evaluate(Run.open(run)) == before
+    assert (run / SAMPLE_SHEET).read_bytes() == sheet
+
+
+def test_no_picture_is_in_two_splits() -> None:
+    data = Data(name="digits", validation=0.1)
+    found = pictures_module.load(data)
+    assert [len(part) for part in found] == [1350, 150, 297]
+    rows = torch.cat([part.pixels.flatten(1) for part in found])
+    assert len(rows.unique(dim=0)) == len(rows)  # no two digits are alike, so none was taken twice
+
+
+def test_errors_are_those_of_the_pixels(run: Path) -> None:
+    tokenizer = load_tokenizer(run)
+    pixels = pictures_module.load(Data(name="digits", validation=0.1)).test.pixels[:70]
+    codes = tokenizer.encode(pixels)
+    back = tokenizer.decode(codes)
+    plain = float(((back.double() - pixels.double() / 255.0) ** 2).mean())
+    assert errors_by_depth(tokenizer, pixels, codes)[-1] == pytest.approx(plain, rel=1e-5)
+    assert mean_squared_error(tokenizer, pixels) == pytest.approx(plain, rel=1e-5)
+
+
+def test_losses_weigh_alike_in_both_geometries() -> None:
+    """Near the origin, a squared geodesic distance is 4 times the Euclidean one: so is what is added to the loss."""
+    losses = {}
+    for kind in ("ghrq", "euclidean"):
+        torch.manual_seed(0)
+        tokenizer = make_tokenizer(small(f"quantizer.kind={kind}", "quantizer.scale_control=false"), 1).eval()
+        with torch.no_grad():
+            tokenizer.encoder.layers[-1].weight.mul_(1e-3)
+            tokenizer.encoder.layers[-1].bias.zero_()
+            tokenizer.quantizer.codebooks.mul_(1e-3)
+            losses[kind] = float(tokenizer(torch.randint(256, (4, 1, 8, 8), dtype=torch.uint8))["quantizer"])
+    assert losses["ghrq"] == pytest.approx(losses["euclidean"], rel=1e-3)
+
+
+def test_the_pixel_range_is_what_the_encoder_sees() -> None:
+    torch.manual_seed(0)
+    unit = make_tokenizer(small(), 1).eval()
+    symmetric = make_tokenizer(small("tokenizer.pixel_range=symmetric"), 1).eval()
+    symmetric.load_state_dict(unit.state_dict())
+    x = as_floats(torch.randint(256, (2, 1, 8, 8), dtype=torch.uint8))
+    torch.testing.assert_close(symmetric.vectors(x), unit.encoder(2 * x - 1))
+    torch.testing.assert_close(unit.vectors(x), unit.encoder(x))
+
+
+def test_cells_have_the_paper_s_kinds_and_one_recipe() -> None:
+    assert set(cells("cpu", 2, False, "mnist")) == {f"{k}-s{s}" for k in ("ghrq", "naive", "euclidean") for s in (0, 1)}
+    grid = cells("paper", 1, True, "cifar100")
+    assert {recipe.quantizer.kind for recipe in grid.values()} == set(KINDS)
+    one = {recipe.model_copy(update={"name": "", "quantizer": None}).model_dump_json() for recipe in grid.values()}
+    assert len(one) == 1
+    paper = grid["ghrq-s0"]
+    assert (paper.tokenizer.dim, paper.quantizer.codebook_size, paper.quantizer.num_stages) == (16, 512, 4)
+
+
+def test_the_report_shows_tables_sheets_and_trees(coarse: None, tmp_path: Path) -> None:
+    names = ("ghrq-s0", "euclidean-s0")
+    results = {}
+    for name in names:
+        kind = name.partition("-")[0]
+        results[name] = train(small(f"name={name}", f"quantizer.kind={kind}", "tokenizer.batch=20"), tmp_path / name)
+    results["naive-s0"] = {"error": "the loss is not finite at step 7"}
+    page = report.write(results, tmp_path).read_text()
+    tables = (tmp_path / "tables.md").read_text()
+    assert f"{1000 * results['ghrq-s0']['mse']:.3f}" in tables
+    assert "the loss is not finite at step 7" in page
+    assert page.count("data:image/png;base64") == 4
+    assert (tmp_path / "figures" / "tree-ghrq.svg").is_file()
+    assert Image.report({name: results[name] for name in names}, tmp_path).name == "report.html"
+
+
+# --- a person's own pictures -----------------------------------------------------------------------------------------
+
+
+def test_a_picture_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    Pillow.fromarray(random.integers(0, 256, (30, 45, 3), dtype=np.uint8)).save("mine.png")
+    code, out, err = ghrq("image", "encode", run, "mine.png", "--out", "mine.npz")
+    assert (code, err) == (0, "")
+    assert "12 × 8 positions" in out
+    tokenizer = load_tokenizer(run)
+    codes = np.load("mine.npz")["codes"]
+    for depth in (None, 1, 3):
+        option = () if depth is None else ("--depth", depth)
+        assert ghrq("image", "decode", run, "mine.npz", "--out", "back.png", *option)[0] == 0
+        with Pillow.open("back.png") as back:
+            assert back.size == (45, 30)
+            found = np.asarray(back)
+        expected = tokenizer.decode(torch.from_numpy(codes[None, ..., :depth].astype(np.int64)), (30, 45))[0, 0]
+        np.testing.assert_array_equal(found, (255 * expected).round().byte().numpy())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("encode", "RUN", "none.png", "--out", "a.npz"), "none.png"),
+        (("encode", "RUN", "text.png", "--out", "a.npz"), "text.png cannot be read as a picture"),
+        (("encode", ".", "text.png", "--out", "a.npz"), "not a run"),
+        (("encode", "RUN", "text.png", "--out", "a.txt"), ".npz"),
+        (("decode", "RUN", "text.png", "--out", "a.png"), "is not a file of codes"),
+        (("decode", "RUN", "deep.npz", "--out", "a.png"), "use the run that encoded it"),
+        (("decode", "RUN", "good.npz", "--out", "a.png", "--depth", "9"), "expected 1 to 3"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(run: Path, ghrq, tmp_path: Path, arguments, message: str) -> None:
+    Path("text.png").write_text("no picture")
+    np.savez("deep.npz", codes=np.zeros((2, 2, 5), dtype=np.int16), size=np.array([8, 8]))
+    np.savez("good.npz", codes=np.zeros((2, 2, 3), dtype=np.int16), size=np.array([8, 8]))
+    code, out, err = ghrq("image", *(run if argument == "RUN" else argument for argument in arguments))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not list(Path().glob("a.*"))
