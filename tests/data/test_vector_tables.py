@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -216,7 +217,8 @@ def test_bad_rows_are_named(kind, bad, match, tmp_path, vectors):
     ("line", "match"),
     [
         ("item-x,1,2,3", r"row 61 \(counted from 0\) cannot be read as CSV \(.*Expected 7 columns, got 4"),
-        ("item-x,1,2,oops,4,5,t", r"row 61 \(counted from 0\) cannot be read as CSV \(.*invalid value 'oops'"),
+        ("item-x,1,2,oops,4,5,t", r"row 61 \(counted from 0\): column 'e2' is 'oops', expected a number: mend"),
+        (f"item-x,1,2,{'o' * 99},4,5,t", r"row 61 .*: column 'e2' is 'o{39}…', expected a number: mend or remove"),
         ("item-x,1,2,,4,5,t", r"row 61 \(counted from 0\): column 'e2' has a value missing or NaN"),
         ("item-x,1,2,nan,4,5,t", r"row 61 \(counted from 0\): column 'e2' has a value missing or NaN"),
         ("item-x,1,2,inf,4,5,t", r"row 61 \(counted from 0\): column 'e2' holds NaN or a number that is not finite"),
@@ -227,6 +229,30 @@ def test_bad_lines_of_csv_are_named(line, match, tmp_path):
     lines[BAD_ROW + 1] = line
     (tmp_path / "items.csv").write_text("\n".join(lines) + "\n")
     fails(tmp_path / "items.csv", match, column="e*")
+
+
+def test_a_text_among_the_first_numbers_of_csv_is_named(tmp_path):
+    """The first lines decide what a column holds: one text among them does not make it a column of texts."""
+    lines = ["sku,title,e0,e1"] + [f"{i},t,1,{i}.5" for i in range(ROWS)]
+    lines[1 + 9] = "9,1984,1,abc"
+    path = tmp_path / "items.csv"
+    path.write_text("\n".join(lines))
+    fails(path, r"items.csv, row 9 \(counted from 0\): column 'e1' is 'abc', expected a number: mend", "e*", "sku")
+    fails(path, "column 'title' holds string, expected numbers: name another with --column", "e0,title", "sku")
+    # A column that is not asked for may hold what it likes.
+    lines = ["size,e0,e1"] + ["1,1,2"] * ROWS
+    lines[1 + 9] = "XL,1,2"
+    path.write_text("\n".join(lines))
+    assert open_table(path, "e*").rows == ROWS
+
+
+@pytest.mark.parametrize("name", ["items.csv", "items.csv.gz"])
+@pytest.mark.parametrize(("separator", "called"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_than_the_comma_are_named(separator, called, name, tmp_path):
+    opener = gzip.open if name.endswith("gz") else open
+    with opener(tmp_path / name, "wt") as file:
+        file.write("item_id;e0;e1\nx;0,5;1,5\n".replace(";", separator))
+    fails(tmp_path / name, f"has {called} between its columns: the separator has to be a comma", "e*")
 
 
 @pytest.mark.parametrize(
@@ -268,6 +294,10 @@ def test_missing_columns_name_the_nearest(tmp_path, vectors):
     fails(tmp_path / "two.parquet", "column 'c' holds bool, expected a list of numbers", column="c", id_column=None)
     pq.write_table(pa.table({"x": [1.0], "y": [2.0]}), tmp_path / "none.parquet")
     fails(tmp_path / "none.parquet", "no column of lists: say where .* --column, one of x, y", None, None)
+    pq.write_table(pa.table({f"emb_{i}": [1.0] for i in range(10)}), tmp_path / "many.parquet")
+    fails(tmp_path / "many.parquet", "no column 'emb_x': --column takes one of", "emb_x", None)
+    pq.write_table(pa.table({f"embedding_{i}": [1.0] for i in range(10)}), tmp_path / "many.parquet")
+    fails(tmp_path / "many.parquet", "no column 'embedding_x': --column takes one of", "embedding_x", None)
 
 
 @pytest.mark.parametrize("name", ["e.parquet", "e.csv", "e.jsonl", "e.npy", "header.csv", "blank.jsonl"])
@@ -300,6 +330,8 @@ def test_damaged_and_foreign_files(tmp_path, vectors):
     fails(tmp_path / "b.npy", r"shape \(5,\) and type float32, expected rows of numbers", None, None)
     np.save(tmp_path / "c.npy", np.array([["a"]]))
     fails(tmp_path / "c.npy", "type <U1", None, None)
+    np.save(tmp_path / "o.npy", vectors.astype(object), allow_pickle=True)
+    fails(tmp_path / "o.npy", "o.npy holds Python objects, expected rows of numbers .*: save it as numbers", None, None)
     np.save(tmp_path / "d.npy", vectors)
     fails(tmp_path / "d.npy", "has no columns: leave out --id item_id", None)
     packed = write_jsonl(tmp_path / "t.jsonl.gz", vectors)
@@ -316,6 +348,34 @@ def test_damaged_and_foreign_files(tmp_path, vectors):
     write_parquet(tmp_path / "folder" / "2.parquet", vectors, "fixed")
     with pytest.raises(UserError, match=r"2.parquet has other columns than .*1.parquet"):
         open_table(tmp_path / "folder", "embedding")
+
+
+def test_a_table_that_became_shorter_says_what_to_do(tmp_path, vectors):
+    table = open_table(write_csv(tmp_path / "items.csv", vectors), "e*", "item_id")
+    assert table.rows == ROWS
+    write_csv(tmp_path / "items.csv", vectors[:-3], ids=IDS[:-3])
+    with pytest.raises(UserError, match=r"items\.csv ended 3 rows early, it is damaged or changed: write or copy it"):
+        list(table.batches(25))
+
+
+def test_no_flipped_bit_of_a_written_parquet_passes(tmp_path):
+    """Wherever in the data it is: the rows are the same, or it is an error. Page headers have no checksum."""
+    path, codes = tmp_path / "ids.parquet", np.arange(3000, dtype=np.int32).reshape(-1, 3) % 7
+    with open_writer(path, Layout("id", "codes", 3, np.int32, 1000)) as writer:
+        writer.write(pa.array([f"item-{i}" for i in range(1000)]), codes)
+    whole = path.read_bytes()
+    complaints = []
+    for place in range(4, len(whole) - int.from_bytes(whole[-8:-4], "little") - 8, 13):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        try:
+            (batch,) = open_codes(path).batches(1000)
+        except UserError as error:
+            complaints.append(str(error))
+        else:
+            np.testing.assert_array_equal(batch.vectors, codes)
+            assert batch.ids.to_pylist() == [f"item-{i}" for i in range(1000)]
+    assert sum("checksum" in complaint for complaint in complaints) > 10
+    assert all(re.fullmatch("[^\n]*write or copy it again", complaint) for complaint in complaints)
 
 
 def test_codes_are_whole_numbers(tmp_path):
@@ -424,6 +484,43 @@ def test_a_full_disk_is_one_line(tmp_path):
 
     with pytest.raises(UserError, match=r"cannot write .*ids.npy .*No space left"):
         write()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no signal to ask with")
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
+    """Drafts of the same name whose process is dead; all others stay."""
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from ghrq.data.tables import replacing
+
+        names = map(Path, ("o.parquet", "p.parquet", "f"))
+        with replacing(next(names)) as draft, replacing(next(names)) as other, replacing(next(names)) as folder:
+            draft.write_text("half")
+            other.write_text("half")
+            folder.mkdir()
+            (folder / "file").write_text("half")
+            if sys.argv[1] == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            print("ready", flush=True)
+            input()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    subprocess.run([*command, "die"], cwd=tmp_path, check=False)
+    dead = {entry.name for entry in tmp_path.iterdir()}
+    assert len(dead) == 3
+    (tmp_path / ".o.parquet.elsewhere.99999999.tmp").write_text("of another machine")
+    (tmp_path / ".o.parquet.tmp").write_text("of something else")
+    with subprocess.Popen([*command, "wait"], cwd=tmp_path, stdin=-1, stdout=-1, text=True) as living:
+        assert living.stdout.readline() == "ready\n"
+        kept = {entry.name for entry in tmp_path.iterdir()}
+        assert not kept & dead
+        assert len(kept) == 5
+        with replacing(tmp_path / "o.parquet") as draft:
+            draft.write_text("whole")
+        assert {entry.name for entry in tmp_path.iterdir()} == {*kept, "o.parquet"}
+        living.communicate("\n")
+    assert (tmp_path / "o.parquet").read_text() == "half"
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path):

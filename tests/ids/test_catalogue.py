@@ -104,6 +104,7 @@ def test_what_is_not_there_is_named():
         (np.array([True, False]), CODES[:2], "got bool"),
         ([[1], [2]], CODES[:2], "one for each item"),
         ([1, 2**80], CODES[:2], "64 bits"),
+        ([-1, 2**63], CODES[:2], "64 bits"),
         ("apple", CODES, "pass a list"),
         ([], CODES[:0], "neither of them 0"),
     ],
@@ -113,7 +114,7 @@ def test_wrong_input_is_refused(ids, codes, message):
         Catalogue(ids, codes)
 
 
-@pytest.mark.parametrize("ids", [NAMES, [5, 3, -8, 2**60, 0]])
+@pytest.mark.parametrize("ids", [NAMES, [5, 3, -8, 2**60, 0], [5, 2**63, 3, 2**64 - 1, 0]])
 def test_the_file_holds_it_all(tmp_path, ids):
     path = tmp_path / "ids.parquet"
     Catalogue(ids, CODES, name="asin").save(path)
@@ -125,19 +126,25 @@ def test_the_file_holds_it_all(tmp_path, ids):
     assert back.name == "asin"
     assert back.ids.tolist() == ids
     assert torch.equal(back.codes, CODES)
+    assert torch.equal(back.codes_of(ids[3:]), CODES[3:])
     # Any other reader has the same rows.
     assert pl.read_parquet(path).rows() == list(zip(ids, CODES.tolist(), strict=True))
 
 
 def test_wrong_files_are_named(tmp_path):
     path = tmp_path / "ids.parquet"
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match=r"there is no file .*ids\.parquet: check the name"):
         Catalogue.load(path)
     Catalogue(NAMES, CODES).save(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"ids\.parquet: not a whole parquet file"):
+    with pytest.raises(UserError, match=r"ids\.parquet cannot be read as parquet .*: write or copy it again"):
         Catalogue.load(path)
+    middle = whole.index(b"plum")
+    path.write_bytes(whole[:middle] + b"plug" + whole[middle + 4 :])
+    with pytest.raises(UserError, match=r"ids\.parquet cannot be read as parquet .*: write or copy it again") as error:
+        Catalogue.load(path)
+    assert "\n" not in str(error.value)
     codes = pa.FixedSizeListArray.from_arrays(pa.array(range(6)), 3)
     for table, message in [
         ({"id": ["a", "b"]}, r"expected a column of ids and a column 'codes', got \['id'\]"),
@@ -163,9 +170,14 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # a full disk
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(UserError, match=r"cannot write .*ids\.parquet \(.*File too large"):
             large.save(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_saving_needs_a_folder(tmp_path):
+    with pytest.raises(UserError, match=r"cannot write .*c\.parquet: there is no folder .*nodir: create it first"):
+        Catalogue(NAMES, CODES).save(tmp_path / "nodir" / "c.parquet")

@@ -2,6 +2,7 @@
 
 import re
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -10,6 +11,8 @@ from test_page import Balanced
 import ghrq
 from ghrq.errors import UserError
 from ghrq.ids.quality import quality
+from ghrq.report import ids_page
+from ghrq.report.figures import PALE, STYLE
 from ghrq.report.ids_page import write_page
 
 ITEMS = 300
@@ -30,6 +33,26 @@ def measured():
     same = (codes[:, None] == codes[None]).all(2)
     codes = np.concatenate((codes, np.tril(same, -1).sum(1, keepdims=True)), axis=1)
     return quality(codes, X, rq, {"in $ and <more>": coarse, "x^2$": fine}, neighbours=5, sample=100)
+
+
+@pytest.fixture
+def drawn(measured, tmp_path, monkeypatch):
+    """The page and the axes of its plots by their name, as they are on the paper."""
+    axes_of, draw_figure = {}, ids_page.draw_figure
+
+    def keep(name, title, caption, height, draw):
+        def draw_and_keep(axes):
+            axes_of[name] = axes
+            draw(axes)
+
+        return draw_figure(name, title, caption, height, draw_and_keep)
+
+    monkeypatch.setattr(ids_page, "draw_figure", keep)
+    html = write_page(measured, tmp_path).read_text("utf-8")
+    with mpl.rc_context(STYLE):
+        for axes in axes_of.values():
+            axes.figure.draw_without_rendering()
+    return html, axes_of
 
 
 def texts(html):
@@ -55,6 +78,9 @@ def test_the_page_says_what_was_measured(measured, tmp_path):
     read = texts(html)
     assert f"{ITEMS} items, 2 codes of 8 each and a tie-break token" in read
     assert "100.0% of the items have an ID of their own" in read
+    assert f"without it, there are {100 * measured.uniqueness[1]:.1f}% as many IDs as items" in read
+    assert f"and the most crowded one has {measured.largest_group[1]}." in read
+    assert measured.uniqueness[1] < 1.0
     near, lost = measured.neighbours, measured.reconstruction
     assert f"keep {100 * (1 - lost.relative[-1]):.1f}% of the variance" in read
     assert f"Neighbours share {near.mean_length:.2f} first codes" in read
@@ -74,6 +100,86 @@ def test_every_plot_says_how_to_read_it(measured, tmp_path):
     assert len(plots) == html.count("<svg ") == 7
     assert len(set(plots)) == 7
     assert all(caption.strip().endswith(".") and len(caption) > 50 for caption in plots)
+
+
+def test_numbers_stand_on_no_line_and_within_the_axes(drawn):
+    numbered = [axes for axes in drawn[1].values() if axes.lines]
+    assert len(numbered) == 4
+    for axes in numbered:
+        assert axes.texts
+        paths = [line.get_path().transformed(line.get_transform()) for line in axes.lines]
+        boxes = [text.get_window_extent() for text in axes.texts]
+        for place, box in enumerate(boxes):
+            assert not any(path.intersects_bbox(box.padded(1.0), filled=False) for path in paths)
+            assert axes.bbox.contains(box.x0, box.y0)
+            assert axes.bbox.contains(box.x1, box.y1)
+            assert not box.count_overlaps(boxes[place + 1 :])
+
+
+def test_a_number_without_room_is_left_out():
+    def draw(axes):
+        for shift in np.linspace(-40.0, 40.0, 30):
+            axes.plot([1, 2, 3], [50.0 + shift, 50.0 - shift, 50.0])
+        ids_page._line(axes, [1.0, 50.0, 99.9], (PALE, "o", "the one with numbers"))
+        axes.set(ylim=(0, 100))
+        ids_page._number(axes, [1.0, 50.0, 99.9], ".1f")
+        shown.extend(text.get_text() for text in axes.texts)
+
+    shown = []
+    ids_page.draw_figure("x", "", "", 3.4, draw)
+    assert "50.0" not in shown
+    assert "99.9" in shown
+
+
+def test_keys_of_dashed_lines_look_dashed(drawn):
+    """On either side of the marker in a legend's key there is room for a dash and a gap."""
+    key, marker = mpl.rcParams["legend.handlelength"] * STYLE["legend.fontsize"], STYLE["lines.markersize"]
+    patterns = re.findall(r"stroke-dasharray: ([\d.]+),([\d.]+)", drawn[0])
+    assert len(patterns) >= 8
+    assert all(float(dash) + float(gap) <= (key - marker) / 2 for dash, gap in patterns)
+
+
+def test_colours_of_the_map_are_on_a_fixed_scale_that_is_shown(drawn, measured):
+    axes = drawn[1]["levels"]
+    (bar,) = [other for other in axes.figure.axes if other is not axes]
+    assert bar.get_ylim() == (0.0, 1.0)
+    colours = mpl.colormaps["cividis"].resampled(48)
+    for cell, value in zip(axes.patches, (v for of in measured.labels for v in of.codes.ami), strict=True):
+        assert cell.get_facecolor() == colours(max(value, 0.0))
+
+
+def test_the_line_of_random_pairs_is_to_be_seen(drawn):
+    axes = drawn[1]["neighbours"]
+    random = axes.lines[0]
+    assert random.get_color() == PALE
+    lowest = random.get_transform().transform((1.0, 0.0))[1]
+    assert lowest - axes.bbox.y0 > STYLE["lines.markersize"]
+
+
+def test_wide_tables_show_that_they_scroll(drawn):
+    (rule,) = re.findall(r"^\.scroll \{(.*?)\}", drawn[0], re.DOTALL | re.MULTILINE)
+    assert re.search(r"var\(--paper\).*\blocal\b.*var\(--shade\).*\bscroll\b", rule, re.DOTALL)
+    assert drawn[0].count("--shade: ") == 2  # light and dark
+
+
+@pytest.mark.parametrize("others", [{}, {"half": np.arange(1000) % 2}])
+def test_a_level_of_one_label_is_left_out_with_a_note(others, tmp_path):
+    codes = np.stack((np.arange(1000) % 8, np.arange(1000) % 7), axis=1)
+    labels = {"all $ alike": np.arange(1000) == 3, **others}
+    read = texts(write_page(quality(codes, labels=labels), tmp_path).read_text("utf-8"))
+    assert "Left out is all $ alike: more than 99.5% of its 1,000 items have the same label." in read
+    assert read.count("all $ alike") == 1
+    assert ("Agreement with half" in read) == bool(others)
+
+
+def test_a_rare_label_is_kept(tmp_path):
+    """One in a hundred is something to agree with; and groups of few are pure by themselves."""
+    codes = np.stack((np.arange(1000) % 8, np.arange(1000) % 7), axis=1)
+    read = texts(write_page(quality(codes, labels=np.arange(1000) < 10), tmp_path).read_text("utf-8"))
+    assert "Left out" not in read
+    assert "Agreement with label" in read
+    alone = np.arange(1000)[:, None]
+    assert "Left out" not in texts(write_page(quality(alone, labels=alone[:, 0] % 2), tmp_path).read_text("utf-8"))
 
 
 def test_what_was_not_measured_has_no_section(tmp_path):

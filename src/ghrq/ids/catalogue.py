@@ -11,10 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ghrq.data.tables import replacing
+from ghrq.data.tables.sources import reading
 from ghrq.errors import UserError, require
 from ghrq.ids.trie import Codes, PrefixTrie
 from ghrq.quantizer.checks import at_least
-from ghrq.training.files import sync_folder
 
 Ids = Sequence[str] | Sequence[int] | npt.NDArray[Any]
 
@@ -186,31 +187,22 @@ class Catalogue:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a parquet file, whole or not at all: the ids under their name, ``codes`` as fixed-size lists."""
         pa, parquet = require("pyarrow", "tokenizer"), require("pyarrow.parquet", "tokenizer")
-        target = Path(path)
         flat = pa.array(self.codes.to("cpu", torch.int32).flatten().numpy())
         codes = pa.FixedSizeListArray.from_arrays(flat, self.codes.shape[1])
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                parquet.write_table(pa.table({self.name: pa.array(self.ids), "codes": codes}), file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(target.parent)
+        table = pa.table({self.name: pa.array(self.ids), "codes": codes})
+        with replacing(Path(path)) as temporary, temporary.open("wb") as file:
+            parquet.write_table(table, file, write_page_checksum=True)
+            file.flush()
+            os.fsync(file.fileno())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Catalogue":
         """Read a parquet file of ids and codes: the first column that is not ``codes`` has the ids."""
-        pa, parquet = require("pyarrow", "tokenizer"), require("pyarrow.parquet", "tokenizer")
-        try:
-            table = parquet.read_table(path)
-        except FileNotFoundError as error:
-            raise UserError(f"{path}: no such file") from error
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{path}: not a whole parquet file: {str(error).splitlines()[0]}") from error
+        parquet = require("pyarrow.parquet", "tokenizer")
+        if not Path(path).exists():
+            raise UserError(f"there is no file {path}: check the name")
+        with reading(Path(path), "parquet"):
+            table = parquet.read_table(path, page_checksum_verification=True)
         names = [name for name in table.column_names if name != "codes"]
         if len(names) == len(table.column_names) or not names:
             raise UserError(f"{path}: expected a column of ids and a column 'codes', got {table.column_names}")
@@ -235,7 +227,7 @@ def _matrix(column: Any) -> npt.NDArray[np.int64]:
 
 
 def _plain_ids(ids: Ids) -> npt.NDArray[Any]:
-    """Ids as an array of Python strings or of int64, none of them converted from something else."""
+    """Ids as an array of Python strings or of int64, uint64 if need be, none converted from something else."""
     if isinstance(ids, str):
         raise ValueError(f"expected a sequence of ids, got the string {ids!r}: pass a list")
     # Left to itself, numpy would make strings of numbers that stand in a list with strings.
@@ -244,10 +236,12 @@ def _plain_ids(ids: Ids) -> npt.NDArray[Any]:
         raise ValueError(f"expected ids as a sequence, one for each item, got shape {array.shape}")
     kinds = set(map(type, array.tolist()))
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        try:
-            return np.array(array.tolist(), dtype=np.int64)
-        except OverflowError as error:
-            raise ValueError("expected ids as strings or as whole numbers of 64 bits: make strings of them") from error
+        for dtype in (np.int64, np.uint64):
+            try:
+                return np.array(array.tolist(), dtype=dtype)
+            except OverflowError:
+                continue
+        raise ValueError("expected ids as strings or as whole numbers of 64 bits: make strings of them")
     if all(issubclass(kind, str) for kind in kinds):
         return array.astype(object)
     found = ", ".join(sorted(kind.__name__ for kind in kinds))

@@ -8,7 +8,7 @@ from ghrq import __version__
 from ghrq.errors import UserError, require
 from ghrq.ids.quality import NeighbourAgreement, Quality, Reconstruction
 from ghrq.metrics.labels import LabelAgreement
-from ghrq.report.figures import INK, PAPER, Figure, Gallery, draw_figure
+from ghrq.report.figures import INK, PALE, Figure, Gallery, draw_figure
 from ghrq.report.page import Section, page
 from ghrq.report.tables import Block, Column, Measured, Row, Table, count
 from ghrq.training import files
@@ -16,10 +16,31 @@ from ghrq.training import files
 TITLE = "How good are these semantic IDs?"
 
 # Of the palette by Okabe and Ito, see :mod:`ghrq.report.kinds`.
-BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#8c939b"
+BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 
 # Of text on a coloured ground, which is the same in the light and the dark theme of the page.
 DARK, LIGHT = "#000000", "#fffffe"
+
+# Of a line that is there to compare with: so short that the key in the legend shows them beside its marker.
+DASHES = (2.0, 1.2)
+
+# Where the number of a point may stand, in points from it, with its horizontal and vertical alignment; first come
+# those that a falling line leaves free.
+_PLACES = (
+    ((4, 4), "left", "bottom"),
+    ((0, 6), "center", "bottom"),
+    ((4, -5), "left", "top"),
+    ((0, -6), "center", "top"),
+    ((-4, 4), "right", "bottom"),
+    ((-4, -5), "right", "top"),
+)
+# Pixels that stay free around a number, which is about a marker's radius.
+_CLEAR = 4.0
+
+# A label that more of the items have leaves nothing to agree with.
+_CONSTANT = 0.995
+# Items of a group, on average, from which on the purity of labels dealt at random is the share of the commonest.
+_GROUP = 20
 
 
 def write_page(quality: Quality, folder: Path | str) -> Path:
@@ -35,7 +56,7 @@ def write_page(quality: Quality, folder: Path | str) -> Path:
 
 
 def _sections(quality: Quality) -> list[Section]:
-    lost, near, labels = quality.reconstruction, quality.neighbours, quality.labels
+    lost, near, (labels, note) = quality.reconstruction, quality.neighbours, _telling(quality)
     codes = [_usage(quality), _uniqueness(quality), _collisions(quality)]
     vectors = [*([_error(lost)] if lost else []), *([_shared(near)] if near else [])]
     # The best level stands for all; the table has the rest.
@@ -43,7 +64,7 @@ def _sections(quality: Quality) -> list[Section]:
     return [
         Section("Codes and collisions", (), [Gallery(codes)]),
         Section("Codes and vectors", _vector_words(lost, near), [Gallery(vectors)] if vectors else []),
-        Section("Codes and labels", (), [Gallery(shown)] if shown else []),
+        Section("Codes and labels", note, [Gallery(shown)] if shown else []),
         Section("All numbers", (), [_numbers(quality), *([_label_table(labels)] if labels else [])]),
     ]
 
@@ -59,12 +80,18 @@ def _subtitle(quality: Quality) -> str:
 
 
 def _lead(quality: Quality) -> list[str]:
-    lost, near, labels = quality.reconstruction, quality.neighbours, quality.labels
+    lost, near, (labels, _) = quality.reconstruction, quality.neighbours, _telling(quality)
     alone = quality.collisions["1"] / quality.items
     words = [
         f"**{alone:.1%} of the items have an ID of their own**; the most crowded ID has "
         f"{quality.largest_group[-1]:,} of the {quality.items:,} items."
     ]
+    if len(quality.usage) > quality.stages:
+        bare = quality.uniqueness[quality.stages - 1]
+        words[0] += (
+            f" The tie-break token sees to that: **without it, there are {bare:.1%} as many IDs as items**, and the "
+            f"most crowded one has {quality.largest_group[quality.stages - 1]:,}."
+        )
     if lost:
         words.append(f"**The codes keep {1.0 - lost.relative[-1]:.1%} of the variance** of the vectors.")
     if near:
@@ -87,6 +114,22 @@ def _lead(quality: Quality) -> list[str]:
             "stages, would give the same IDs in less space."
         )
     return words
+
+
+def _telling(quality: Quality) -> tuple[list[LabelAgreement], list[str]]:
+    """The levels of labels that can agree with anything, and a note on those that (all but) everything has alike."""
+    groups = round(quality.uniqueness[0] * quality.items)
+    kept: list[LabelAgreement] = []
+    notes: list[str] = []
+    for of in quality.labels:
+        commonest = of.shuffled.purity[0] if of.items >= _GROUP * groups else 0.0
+        if commonest > _CONSTANT:
+            notes.append(
+                f"Left out is {of.level}: more than {_CONSTANT:.1%} of its {of.items:,} items have the same label."
+            )
+        else:
+            kept.append(of)
+    return kept, notes
 
 
 def _best(labels: list[LabelAgreement]) -> tuple[float, int, LabelAgreement]:
@@ -144,11 +187,12 @@ def _uniqueness(quality: Quality) -> Figure:
     def draw(axes: Any) -> None:
         depths = range(1, len(possible) + 1)
         values = [100.0 * value for value in quality.uniqueness]
-        _line(axes, possible, (GREY, "X", "at most"), dashes=(4, 2))
-        _line(axes, values, (BLUE, "o", "these IDs"), ".1f", shift=(8, -1))
+        _line(axes, possible, (PALE, "X", "at most"), DASHES)
+        _line(axes, values, (BLUE, "o", "these IDs"))
         axes.set(xlabel="codes of the ID", ylabel="distinct prefixes, % of items", ylim=(0, 112))
         names = [str(m) if m <= quality.stages else "+ token" for m in depths]
         axes.set_xticks(list(depths), names)
+        _number(axes, values, ".1f")
 
     return draw_figure(
         "uniqueness",
@@ -187,9 +231,10 @@ def _collisions(quality: Quality) -> Figure:
 def _error(lost: Reconstruction) -> Figure:
     def draw(axes: Any) -> None:
         values = [100.0 * value for value in lost.relative]
-        axes.axhline(100.0, color=GREY, dashes=(4, 2), label="the mean of all vectors")
-        _line(axes, values, (BLUE, "o", "the first codes decoded"), ".1f")
+        axes.axhline(100.0, color=PALE, dashes=DASHES, label="the mean of all vectors")
+        _line(axes, values, (BLUE, "o", "the first codes decoded"))
         axes.set(xlabel="codes used", ylabel="squared error, % of variance", ylim=(0, 1.12 * max(100.0, *values)))
+        _number(axes, values, ".1f")
 
     return draw_figure(
         "error",
@@ -204,14 +249,16 @@ def _error(lost: Reconstruction) -> Figure:
 def _shared(near: NeighbourAgreement) -> Figure:
     def draw(axes: Any) -> None:
         random, close = ([100.0 * value for value in values] for values in (near.shared_random, near.shared))
-        _line(axes, random, (GREY, "X", "random pairs"), dashes=(4, 2))
-        _line(axes, close, (BLUE, "o", f"{near.k} nearest neighbours"), ".1f")
-        axes.set(xlabel="first codes in common, at least", ylabel="% of the pairs", ylim=(0, 112))
+        _line(axes, random, (PALE, "X", "random pairs"), DASHES)
+        _line(axes, close, (BLUE, "o", f"{near.k} nearest neighbours"))
+        # Random pairs are near 0: there they must not lie on the axis.
+        axes.set(xlabel="first codes in common, at least", ylabel="% of the pairs", ylim=(-8, 112))
+        _number(axes, close, ".1f")
 
     return draw_figure(
         "neighbours",
         "Do close vectors share codes?",
-        "The further the blue line is above the grey one, the more a prefix says about the neighbourhood; both fall "
+        "The further the blue line is above the dashed one, the more a prefix says about the neighbourhood; both fall "
         "with every code.",
         3.4,
         draw,
@@ -222,9 +269,10 @@ def _label_lines(of: LabelAgreement) -> Figure:
     def draw(axes: Any) -> None:
         for name, colour, marker, label in (("purity", GREEN, "s", "purity"), ("nmi", ORANGE, "^", "NMI")):
             _line(axes, getattr(of.codes, name), (colour, marker, label))
-            _line(axes, getattr(of.shuffled, name), (colour, marker, f"{label}, shuffled"), dashes=(4, 2))
-        _line(axes, of.codes.ami, (BLUE, "o", "AMI (adjusted)"), "z.2f")
-        axes.set(xlabel="first codes in common", ylabel="agreement", ylim=(min(0.0, *of.codes.ami), 1.08))
+            _line(axes, getattr(of.shuffled, name), (colour, marker, f"{label}, shuffled"), DASHES)
+        _line(axes, of.codes.ami, (BLUE, "o", "AMI (adjusted)"))
+        axes.set(xlabel="first codes in common", ylabel="agreement", ylim=(min(0.0, *of.codes.ami) - 0.08, 1.08))
+        _number(axes, of.codes.ami, "z.2f")
 
     return draw_figure(
         f"labels-{''.join(c if c.isalnum() else '-' for c in of.level)}",
@@ -238,14 +286,15 @@ def _label_lines(of: LabelAgreement) -> Figure:
 
 def _heat_map(labels: list[LabelAgreement]) -> Figure:
     def draw(axes: Any) -> None:
-        colours = require("matplotlib", "train").colormaps["cividis"]
+        # Few enough colours for the scale to be drawn, not to be a picture in the picture.
+        colours = require("matplotlib", "train").colormaps["cividis"].resampled(48)
         rectangle = require("matplotlib.patches", "train").Rectangle
-        top = max(0.01, *(value for of in labels for value in of.codes.ami))
+        scale = require("matplotlib.cm", "train").ScalarMappable(cmap=colours)
+        scale.set_clim(0.0, 1.0)
         for row, of in enumerate(labels):
             for depth, value in enumerate(of.codes.ami, start=1):
-                share = max(0.0, value / top)
-                axes.add_patch(rectangle((depth - 0.48, row - 0.46), 0.96, 0.92, color=colours(share)))
-                axes.text(depth, row, f"{value:z.3f}", ha="center", va="center", color=DARK if share > 0.55 else LIGHT)
+                axes.add_patch(rectangle((depth - 0.48, row - 0.46), 0.96, 0.92, color=scale.to_rgba(value)))
+                axes.text(depth, row, f"{value:z.3f}", ha="center", va="center", color=DARK if value > 0.55 else LIGHT)
         depths = range(1, len(labels[0].codes.ami) + 1)
         axes.set(xlabel="first codes in common", xlim=(0.45, len(depths) + 0.55), ylim=(len(labels) - 0.45, -0.55))
         axes.set_xticks(list(depths))
@@ -253,6 +302,10 @@ def _heat_map(labels: list[LabelAgreement]) -> Figure:
         axes.grid(visible=False)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
+        bar = axes.figure.colorbar(scale, ax=axes, ticks=(0.0, 0.5, 1.0), aspect=12, pad=0.02)
+        bar.outline.set_visible(False)
+        bar.solids.set_edgecolor("face")  # otherwise there are seams
+        bar.ax.tick_params(length=0)
 
     return draw_figure(
         "levels",
@@ -264,32 +317,39 @@ def _heat_map(labels: list[LabelAgreement]) -> Figure:
     )
 
 
-def _line(
-    axes: Any,
-    values: list[float],
-    look: tuple[str, str, str],
-    spec: str = "",
-    dashes: tuple[int, ...] = (),
-    shift: tuple[int, int] = (0, 6),
-) -> None:
-    """A line over depths of a ``look``: colour, marker and label; with ``spec`` its numbers, ``shift`` points away."""
+def _line(axes: Any, values: list[float], look: tuple[str, str, str], dashes: tuple[float, ...] = ()) -> None:
+    """A line over depths of a ``look``: colour, marker and label."""
     depths = range(1, len(values) + 1)
     colour, marker, label = look
     axes.plot(depths, values, color=colour, marker=marker, dashes=dashes, label=label)
-    for depth, value in zip(depths, values, strict=True) if spec else ():
-        axes.annotate(
-            format(value, spec),
-            (depth, value),
-            shift,
-            textcoords="offset points",
-            ha="left" if shift[0] else "center",
-            fontsize=8,
-            color=INK,
-            bbox={"boxstyle": "round,pad=0.15", "facecolor": PAPER, "edgecolor": "none", "alpha": 0.75},
-        )
     axes.set_xticks(list(depths))
     axes.margins(x=0.12)
     axes.grid(axis="x", visible=False)
+
+
+def _number(axes: Any, values: list[float], spec: str) -> None:
+    """Write ``values`` beside their points, on no line and no other number; those with no room there are left out.
+
+    Call it when all else is drawn: where lines are on the paper depends on limits, title and legend.
+    """
+    figure = axes.figure
+    figure.suptitle(" ")
+    legend = figure.legend(loc="outside lower center", ncols=2)
+    figure.draw_without_rendering()
+    legend.remove()
+    taken = [line.get_path().transformed(line.get_transform()) for line in axes.lines]
+    boxes: list[Any] = []
+    for depth, value in enumerate(values, start=1):
+        for shift, across, up in _PLACES:
+            look = {"ha": across, "va": up, "fontsize": 8, "color": INK, "textcoords": "offset points"}
+            text = axes.annotate(format(value, spec), (depth, value), shift, **look)
+            box = text.get_window_extent()
+            inside = axes.bbox.contains(box.x0, box.y0) and axes.bbox.contains(box.x1, box.y1)
+            clear = not any(path.intersects_bbox(box.padded(_CLEAR), filled=False) for path in taken)
+            if inside and clear and not box.count_overlaps(boxes):
+                boxes.append(box)
+                break
+            text.remove()
 
 
 def _literal(name: str) -> str:

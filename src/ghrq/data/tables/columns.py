@@ -20,6 +20,9 @@ Numbers = npt.NDArray[np.float32] | npt.NDArray[np.int32]
 # Names of columns that an error lists: more are of no help.
 _SHOWN = 12
 
+# How alike a name has to be to be offered in place of another: a letter or two, and not emb_9 for emb_x.
+_ALIKE = 0.85
+
 
 def place(path: Path, row: int) -> str:
     """How errors name a row."""
@@ -27,11 +30,12 @@ def place(path: Path, row: int) -> str:
 
 
 def checked_name(path: Path, given: str, names: Sequence[str], option: str) -> str:
-    """``given``, which has to be one of ``names``; the error offers the nearest one."""
+    """``given``, which has to be one of ``names``; the error offers the one that is much like it."""
     if given in names:
         return given
-    near = difflib.get_close_matches(given, names, n=1) or [name for name in names if name.lower() == given.lower()]
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = [name for name in names if name.lower() == given.lower()]
+    near = near or difflib.get_close_matches(given, names, n=2, cutoff=_ALIKE)
+    hint = f"did you mean {near[0]!r}? " if len(near) == 1 else ""
     raise UserError(f"{path} has no column {given!r}: {hint}{option} takes one of {listed(names)}")
 
 

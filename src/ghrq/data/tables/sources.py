@@ -112,7 +112,9 @@ class ParquetSource(Source):
 
     @staticmethod
     def _open(part: Path) -> Any:
-        return require("pyarrow.parquet", "tokenizer").ParquetFile(part, pre_buffer=False, buffer_size=_BUFFER)
+        return require("pyarrow.parquet", "tokenizer").ParquetFile(
+            part, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True
+        )
 
 
 class ArraySource(Source):
@@ -155,7 +157,15 @@ class ArraySource(Source):
             yield arrow.record_batch([lists for _ in names], names=list(names))
 
     def _array(self) -> npt.NDArray[Any]:
-        return np.load(self.path, mmap_mode="r", allow_pickle=False)
+        try:
+            return np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            if "Python objects" not in str(error):
+                raise
+            raise UserError(
+                f"{self.path} holds Python objects, expected rows of numbers (n, d): save it as numbers, "
+                "with np.stack(rows).astype(np.float32)"
+            ) from error
 
 
 def _plain(kind: Any) -> Any:

@@ -136,7 +136,7 @@ class Table:
             if left == 0:
                 return
         if left > 0:
-            raise UserError(f"{self.path} ended {left} rows early: it was changed or cut off while it was read")
+            raise UserError(f"{self.path} ended {left} rows early, it is damaged or changed: write or copy it again")
 
     def _ids_of(self, records: Any, first: int) -> Any:
         if self._id is None:

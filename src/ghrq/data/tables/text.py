@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from ghrq.data.tables.columns import place
 from ghrq.data.tables.sources import Source, reading
@@ -27,26 +27,32 @@ _CSV_FIRST = -2
 # Texts that say the same as the whole numbers they can be read as: 7, but not 007 or 1e3.
 _WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,17})$"
 
+_NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
+
+# Longer headers than this are not looked at for their separators.
+_HEADER_BYTES = 2**16
+
 
 class CsvSource(Source):
     """Comma-separated values with a header, also compressed (``.csv.gz``).
 
-    Columns of numbers are float64, all others text. Columns named in ``text`` are read as text even if they look
-    like numbers, so that no leading zero is lost; those of whole numbers throughout are int64.
+    Columns of numbers are float64, all others text: what most of the first cells are decides, and a cell that is no
+    number among numbers is an error. Columns named in ``text`` are read as text even if they look like numbers, so
+    that no leading zero is lost; those of whole numbers throughout are int64.
     """
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
         arrow = require("pyarrow", "tokenizer")
         self.path = path
+        _check_separator(path)
         with _parsing(path, "CSV", _CSV_FIRST), self._open(None) as reader:
-            found = reader.schema
+            found, first = reader.schema, next(iter(reader), None)
 
-        def kind(field: Any) -> Any:
-            numbers = arrow.types.is_integer(field.type), arrow.types.is_floating(field.type)
-            number = any(numbers) or arrow.types.is_null(field.type)
+        def kind(place: int, field: Any) -> Any:
+            number = first is None or _mostly_numbers(first.column(place))
             return arrow.float64() if number and field.name not in text else arrow.string()
 
-        self.schema = arrow.schema([(field.name, kind(field)) for field in found])
+        self.schema = arrow.schema([(field.name, kind(place, field)) for place, field in enumerate(found)])
         self._text = [name for name in found.names if name in text]
 
     @property
@@ -69,22 +75,22 @@ class CsvSource(Source):
         """The number of rows, and which columns of ``text`` have whole numbers only."""
         compute = require("pyarrow.compute", "tokenizer")
         rows, whole = 0, set(self._text)
-        for batch in self._batches(self._text or self.schema.names[:1]):
+        for batch in self._batches(self._text or self.schema.names[:1], as_text=True):
             rows += len(batch)
             for name in list(whole):
                 if not compute.all(compute.match_substring_regex(batch.column(name), _WHOLE_NUMBER)).as_py():
                     whole.remove(name)
         return rows, whole
 
-    def _batches(self, names: Sequence[str]) -> Iterator[Any]:
-        with _parsing(self.path, "CSV", _CSV_FIRST), self._open(names) as reader:
+    def _batches(self, names: Sequence[str], as_text: bool = False) -> Iterator[Any]:
+        with _parsing(self.path, "CSV", _CSV_FIRST, self.schema.names), self._open(names, as_text) as reader:
             for batch in reader:
                 if len(batch):
                     yield batch.select(list(names))
 
-    def _open(self, names: Sequence[str] | None) -> Any:
+    def _open(self, names: Sequence[str] | None, as_text: bool = False) -> Any:
         arrow, csv = require("pyarrow", "tokenizer"), require("pyarrow.csv", "tokenizer")
-        numbers = {} if names is None else {name: self.schema.field(name).type == arrow.float64() for name in names}
+        numbers = {name: not as_text and self.schema.field(name).type == arrow.float64() for name in names or ()}
         return csv.open_csv(
             str(self.path),
             read_options=csv.ReadOptions(block_size=_BLOCK, use_threads=False),
@@ -133,8 +139,7 @@ class JsonLinesSource(Source):
 
     def _blocks(self) -> Iterator[bytes]:
         """Whole lines, together about as long as a block."""
-        opener = gzip.open if self.path.suffix == ".gz" else open
-        with reading(self.path, "JSON lines"), opener(self.path, "rb") as file:
+        with reading(self.path, "JSON lines"), _opened(self.path) as file:
             rest = b""
             while chunk := file.read(_BLOCK):
                 cut = chunk.rfind(b"\n") + 1
@@ -175,6 +180,28 @@ def _widened(schema: Any, text: Collection[str]) -> Any:
     return arrow.schema([(field.name, wide(field.name, field.type)) for field in schema])
 
 
+def _opened(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def _check_separator(path: Path) -> None:
+    with reading(path, "CSV"), _opened(path) as file:
+        header = file.readline(_HEADER_BYTES)
+    for separator, called in ((b";", "semicolons"), (b"\t", "tabs")):
+        if separator in header and b"," not in header:
+            raise UserError(f"{path} has {called} between its columns: the separator has to be a comma, save it so")
+
+
+def _mostly_numbers(cells: Any) -> bool:
+    """Whether more than half of the cells that are not empty are numbers, or all are empty."""
+    arrow, compute = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
+    types = arrow.types
+    if not types.is_string(cells.type):
+        return any(is_kind(cells.type) for is_kind in (types.is_integer, types.is_floating, types.is_null))
+    filled = cells.filter(compute.not_equal(cells, ""))
+    return 2 * (compute.sum(compute.match_substring_regex(filled, _NUMBER)).as_py() or 0) > len(filled)
+
+
 def _from_row(start: int, batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         if start < len(batch):
@@ -183,8 +210,8 @@ def _from_row(start: int, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 @contextmanager
-def _parsing(path: Path, kind: str, first: int) -> Iterator[None]:
-    """Turn a parser's complaint of a row into ours; its row 0 is our row ``first``."""
+def _parsing(path: Path, kind: str, first: int, names: Sequence[str] = ()) -> Iterator[None]:
+    """Turn a parser's complaint of a row into ours; its row 0 is our row ``first``, ``names`` are those of columns."""
     with reading(path, kind, f"expected {_EXPECTED[kind]}"):
         try:
             yield
@@ -194,4 +221,10 @@ def _parsing(path: Path, kind: str, first: int) -> Iterator[None]:
                 raise
             reason = re.sub(r"\s*(in )?[Rr]ow #?\d+:?", "", str(error).splitlines()[0]).strip().rstrip(".")
             where = place(path, int(found[1]) + first)
+            cell = re.search(r"column #(\d+):.* invalid value ('.*')", str(error), re.DOTALL)
+            if cell is not None and int(cell[1]) < len(names):
+                shown = cell[2] if len(cell[2]) <= 42 else f"{cell[2][:40]}…'"
+                raise UserError(
+                    f"{where}: column {names[int(cell[1])]!r} is {shown}, expected a number: mend or remove that row"
+                ) from error
             raise UserError(f"{where} cannot be read as {kind} ({reason[:200]}): mend or remove that row") from error
