@@ -57,7 +57,7 @@ def test_encode_gives_the_codes_of_every_row(tokenizer, table, expected):
 
 def test_encode_refuses_vectors_of_another_size(tokenizer, tmp_path, vectors):
     table = open_table(write(tmp_path / "items.parquet", vectors[:, :4].copy()), "embedding")
-    match = r"items.parquet: column 'embedding' has vectors of 4 numbers, the tokenizer was fitted on 6: give the embeddings"
+    match = r"items.parquet: column 'embedding' has vectors of 4 numbers, the tokenizer was fitted on 6: give"
     with pytest.raises(UserError, match=match):
         bulk.encode(tokenizer, table)
 
