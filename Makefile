@@ -20,8 +20,9 @@ $(READY): pyproject.toml
 demo: $(READY)  ## train on WordNet's nouns, compare ghrq, naive and euclidean, write a report with pictures
 	$(BIN)/ghrq reproduce wordnet --budget demo --out runs/wordnet-demo
 
+# A process for each core, each with one thread: most tests are too small to share one computation.
 test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY)  ## style
 	$(BIN)/ruff check .
