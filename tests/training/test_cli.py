@@ -98,6 +98,8 @@ def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
         (["reproduce", "wordnot"], "unknown task 'wordnot'; did you mean 'wordnet'?"),
         (["reproduce", "wordnet", "--budget", "huge"], "'huge' is not one of"),
         (["reproduce", "wordnet", "--seeds", "0"], "Invalid value for '--seeds'"),
+        (["reproduce", "wordnet", "--dataset", "mnist"], "--dataset mnist: there is but one: leave the option out"),
+        (["reproduce", "image", "--dataset", "cifar10"], "--dataset cifar10: did you mean 'cifar100'?"),
         (["tran"], "No such command 'tran'"),
     ],
 )
@@ -129,6 +131,15 @@ def test_a_task_that_cannot_be_imported(module, source, message, ghrq, tmp_path,
     assert err.count("\n") == 1
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own way with Ctrl-C, also where these tests run in the background and SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_data_is_loading(number, ghrq, recipe_file, monkeypatch):
     monkeypatch.setattr("tiny_task.Tiny.__init__", lambda *_: os.kill(os.getpid(), number))
@@ -139,6 +150,7 @@ def test_a_signal_while_data_is_loading(number, ghrq, recipe_file, monkeypatch):
     assert [line.split()[2] for line in ghrq("runs")[1].splitlines()[1:]] == ["interrupted"] * 2
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_outside_of_a_run(number, ghrq, recipe_file, monkeypatch):
     monkeypatch.setattr("ghrq.training.recipe.load_recipe", lambda *_: os.kill(os.getpid(), number))

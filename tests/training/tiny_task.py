@@ -145,7 +145,7 @@ class Tiny(Task):
         return {"error": error, "prior": prediction, "sample": sample, "codes": self.codes[:5]}
 
     @classmethod
-    def cells(cls, budget, seeds, grid):
+    def cells(cls, budget, seeds, grid, dataset):
         kinds = ["ghrq", "euclidean"] if grid else ["ghrq"]
         steps = {"demo": 4, "cpu": 8, "paper": 16}[budget]
         return {
