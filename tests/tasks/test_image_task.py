@@ -69,6 +69,7 @@ def test_every_kind_from_recipe_to_results(kind: str, coarse: None, tmp_path: Pa
     assert np.array(tree["linkage"]).shape == (5, 4)
     assert tree["superclass_of"] == [0, 0, 1, 1, 2, 2]
     assert tree["dendrogram_purity"]["random"] < 0.9
+    assert tree["of_colours"]["dendrogram_purity"]["value"] == 1.0  # a superclass is a colour
     if kind in ("ghrq", "euclidean", "hra-only"):
         assert results["quantizer"]["telescoping_error"] < 1e-9
     for file in (RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES):
@@ -149,6 +150,7 @@ def test_the_report_shows_tables_sheets_and_trees(coarse: None, tmp_path: Path) 
     assert f"{1000 * results['ghrq-s0']['mse']:.3f}" in tables
     assert "the loss is not finite at step 7" in page
     assert page.count("data:image/png;base64") == 4
+    assert "| mean colours (nothing learnt) |" in tables
     assert (tmp_path / "figures" / "tree-ghrq.svg").is_file()
     assert Image.report({name: results[name] for name in names}, tmp_path).name == "report.html"
 

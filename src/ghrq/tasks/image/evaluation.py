@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ghrq.data import inception
@@ -130,19 +131,32 @@ def _diagnose(tokenizer: ImageTokenizer, pixels: Tensor) -> dict[str, Any]:
 
 
 def _taxonomy(tokenizer: ImageTokenizer, images: Images, codes: Tensor) -> dict[str, Any]:
-    """Superclass recovery from what the codes stand for, under the quantizer's own convention and geometry."""
+    """Superclass recovery from what the codes stand for, under the quantizer's own convention and geometry.
+
+    Beside it the same from the mean colour of the pixels of each position: what needs no codes and no learning.
+    """
     rq = tokenizer.quantizer
     points = torch.cat([rq.points(rq.decode(part.flatten(1, 2))).cpu() for part in codes.split(_BATCH)])
-    centres = taxonomy.prototypes(points, images.labels, len(images.label_names), rq.curvature)
-    found = taxonomy.recover(centres, images.coarse_of_labels(), rq.curvature, clusters=len(images.coarse_names))
+    height, width = codes.shape[1:3]
+    colours = F.adaptive_avg_pool2d(as_floats(images.pixels), (height, width)).flatten(2).mT
+    return {
+        **_recover(points, images, rq.curvature),
+        "of_colours": _recover(colours, images, 0.0),
+        "classes": list(images.label_names),
+        "superclasses": list(images.coarse_names),
+        "superclass_of": images.coarse_of_labels().tolist(),
+    }
+
+
+def _recover(points: Tensor, images: Images, c: float) -> dict[str, Any]:
+    """From points ``(n, positions, d)`` of the pictures."""
+    centres = taxonomy.prototypes(points, images.labels, len(images.label_names), c)
+    found = taxonomy.recover(centres, images.coarse_of_labels(), c, clusters=len(images.coarse_names))
     scores = ("ari", "nmi", "purity", "dendrogram_purity", "sibling_precision")
     return {
         **{name: getattr(found, name)._asdict() for name in scores},
         "cophenetic": found.cophenetic,
         "linkage": found.linkage.tolist(),
-        "classes": list(images.label_names),
-        "superclasses": list(images.coarse_names),
-        "superclass_of": images.coarse_of_labels().tolist(),
     }
 
 

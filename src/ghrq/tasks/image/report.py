@@ -101,7 +101,7 @@ def _sections(groups: Sequence[Group], runs: Mapping[str, Run], dataset: str) ->
             [_reconstruction(groups, paper), Gallery([depth]), _sheets(groups, runs, RECONSTRUCTIONS, _ROWS)],
         ),
         Section("A taxonomy from codes", (), _taxonomy(groups, paper)),
-        Section("New pictures", (), [_generation(groups, paper), _sheets(groups, runs, SAMPLE_SHEET, "")]),
+        Section("New pictures", (), _generation(groups, paper, _sheets(groups, runs, SAMPLE_SHEET, ""))),
         Section("The quantizer", (), [_quantizer(groups)]),
         Section("Training", (), [Gallery(curves)] if curves else []),
     ]
@@ -138,20 +138,24 @@ def _taxonomy(groups: Sequence[Group], paper: Mapping[str, Mapping[str, float]])
     for name, title in names.items():
         columns += [Column(title, ".3f", "highest"), Column("random", ".3f", aside=True)]
         columns += [Column("the paper", ".3f", aside=True)] if name != "dendrogram_purity" else []
-    rows = []
-    for group in groups:
-        entries: list[Measured | str | None] = []
+
+    def entries(group: Group, *path: str, published: bool) -> list[Measured | str | None]:
+        found: list[Measured | str | None] = []
         for name in names:
-            entries += [group.number("taxonomy", name, "value"), group.number("taxonomy", name, "random")]
-            entries += [_published(paper, group, name)] if name != "dendrogram_purity" else []
-        rows.append(_row(group, entries))
+            found += [group.number(*path, name, "value"), group.number(*path, name, "random")]
+            found += [_published(paper, group, name) if published else None] if name != "dendrogram_purity" else []
+        return found
+
+    rows = [_row(group, entries(group, "taxonomy", published=True)) for group in groups]
+    first = next(group for group in groups if "taxonomy" in group.first)
+    baseline = Row("mean colours", entries(first, "taxonomy", "of_colours", published=False), note="nothing learnt")
     table = Table(
         "Superclass recovery (table 5)",
         "Each class becomes the midpoint of what the codes of its test pictures stand for; the midpoints are merged, "
         "nearest first, and cut into as many clusters as there are superclasses. *Random*: the same tree against "
-        "superclasses dealt at random.",
+        "superclasses dealt at random. *Mean colours*: the same from the pixels, position by position.",
         columns,
-        [Block("", rows)],
+        [Block("", rows), Block("what codes must beat", [baseline], compete=False)],
     )
     figures = [figure for group in groups if (figure := _tree(group)) is not None]
     return [table, Gallery(figures)]
@@ -173,7 +177,9 @@ def _tree(group: Group) -> Figure | None:
     )
 
 
-def _generation(groups: Sequence[Group], paper: Mapping[str, Mapping[str, float]]) -> Table:
+def _generation(groups: Sequence[Group], paper: Mapping[str, Mapping[str, float]], sheets: Gallery) -> list[Piece]:
+    if not any("samples" in group.first for group in groups):
+        return []
     rows = []
     for g in groups:
         losses = [g.number("prior", "test_loss_by_depth", i) for i in range(len(g.first.get("mse_by_depth", ())))]
@@ -196,7 +202,7 @@ def _generation(groups: Sequence[Group], paper: Mapping[str, Mapping[str, float]
         )
     counts: dict[str, Any] = next((g.first["samples"] for g in groups if "samples" in g.first), {})
     fid = f"FID of {counts['fid_count']:,} drawn and as many training pictures. " if "fid_count" in counts else ""
-    return Table(
+    table = Table(
         "Generation (table 6)",
         f"{fid}FID depends on the number of pictures: the paper's are of 10,000. The Fréchet distance and the score "
         f"are those of a small classifier's features and predictions on {counts.get('count', 0):,} pictures, beside "
@@ -213,6 +219,7 @@ def _generation(groups: Sequence[Group], paper: Mapping[str, Mapping[str, float]
         ],
         [Block("", rows)],
     )
+    return [table, sheets]
 
 
 def _quantizer(groups: Sequence[Group]) -> Table:
