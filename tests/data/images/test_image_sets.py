@@ -163,7 +163,9 @@ def test_images_and_labels_that_do_not_fit(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"no gzip", gzip.compress(pickle.dumps([1, 2, 3])), gzip.compress(b"cos\nsystem\n.")]
+    "content",
+    [b"no gzip", gzip.compress(pickle.dumps([1, 2, 3])), gzip.compress(b"cos\nsystem\n.")],
+    ids=["no-gzip", "numbers", "a-call"],
 )
 def test_a_wheel_with_another_pickle(content, tmp_path):
     path = tmp_path / mnist.WHEEL.file
