@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from ghrq.errors import UserError
@@ -51,6 +51,24 @@ class Training(Section):
     """``bf16`` computes under autocast; parameters stay float32. A stage may have its own."""
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = Field(default_factory=_default_trackers)
     """Where metrics go besides metrics.jsonl."""
+
+
+class Transformer(Section):
+    """What a Transformer has, in the section of whatever task trains one."""
+
+    width: Annotated[int, Field(ge=1)] = 256
+    heads: Annotated[int, Field(ge=1)] = 8
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    warmup: Annotated[int, Field(ge=0)] = 200
+    """Steps in which the rate grows from 0; afterwards it falls to 0 along a cosine."""
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_share_the_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("width", heads)
+        if width % heads:
+            raise ValueError(f"a divisor of {cls.__name__.lower()}.width = {width}")
+        return heads
 
 
 class Recipe(Section):

@@ -1,6 +1,7 @@
 """What a trained tokenizer and its prior are worth, in numbers."""
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from ghrq.nets import classifier
 from ghrq.nets.classifier import SmallClassifier
 from ghrq.report.sheets import sheet
 from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats
-from ghrq.tasks.image.pictures import Pictures
-from ghrq.tasks.image.recipe import ImageRecipe, Sampling
+from ghrq.tasks.image.pictures import Pictures, load
+from ghrq.tasks.image.recipe import Data, ImageRecipe, Sampling
 from ghrq.training import files
-from ghrq.training.progress import Progress
+from ghrq.training.progress import Progress, make_progress
 from ghrq.training.run import Run
 
 # Pictures at a time.
@@ -31,6 +32,9 @@ _SEED = 42
 
 # Vectors that the quantizer is diagnosed on: enough for three digits.
 _DIAGNOSED = 100_000
+
+# Parts that a classifier's score is the mean of.
+_SCORE_PARTS = 10
 
 # On the sheets.
 _SHOWN_PICTURES, _SHOWN_SAMPLES = 12, 144
@@ -53,7 +57,8 @@ def evaluate(
     """Everything that the tables and the report show; errors are of the test pictures."""
     test = pictures.test
     codes = encode(tokenizer, test.pixels)
-    errors = errors_by_depth(tokenizer, test.pixels, codes)
+    depths = range(1, codes.shape[-1] + 1)
+    errors = [mean_squared_error(tokenizer, test.pixels, codes[..., :depth]) for depth in depths]
     results: dict[str, Any] = {"mse": errors[-1]}
     if test.coarse is not None:
         recovered = _taxonomy(tokenizer, test, codes)
@@ -73,7 +78,8 @@ def evaluate(
             shown = images[: square * square].unflatten(0, (square, square))
             files.write(run.folder / SAMPLE_SHEET, sheet(shown))
             results["samples"] = _judge(recipe, pictures, images, progress)
-            results |= {name: results["samples"][name] for name in ("fid",) if name in results["samples"]}
+            if "fid" in results["samples"]:
+                results["fid"] = results["samples"]["fid"]  # on the top level, where `ghrq runs` looks
     return results
 
 
@@ -101,23 +107,11 @@ def as_bytes(pictures: Tensor) -> Tensor:
     return (255.0 * pictures).round().byte()
 
 
-def errors_by_depth(tokenizer: ImageTokenizer, pixels: Tensor, codes: Tensor) -> list[float]:
-    """Mean squared error of pixels from 0 to 1 when only the first codes are used, one number a depth."""
-    sums = torch.zeros(codes.shape[-1], dtype=torch.float64)
-    for part, tuples in zip(pixels.split(_BATCH), codes.split(_BATCH), strict=True):
-        x = as_floats(part)
-        for depth in range(1, codes.shape[-1] + 1):
-            sums[depth - 1] += (decode(tokenizer, tuples[..., :depth], x.shape[2:]) - x).double().square().sum()
-    return (sums / pixels.numel()).tolist()
-
-
-def mean_squared_error(tokenizer: ImageTokenizer, pixels: Tensor) -> float:
-    """Of pixels from 0 to 1, with all codes."""
+def mean_squared_error(tokenizer: ImageTokenizer, pixels: Tensor, codes: Tensor) -> float:
+    """Of pixels from 0 to 1, between bytes ``(n, C, H, W)`` and what their codes ``(n, h, w, depth)`` stand for."""
     sums = 0.0
-    for part in pixels.split(_BATCH):
-        x = as_floats(part)
-        back = decode(tokenizer, encode(tokenizer, part), x.shape[2:])
-        sums += float((back - x).double().square().sum())
+    for part, tuples in zip(pixels.split(_BATCH), codes.split(_BATCH), strict=True):
+        sums += float((decode(tokenizer, tuples, part.shape[2:]) - as_floats(part)).double().square().sum())
     return sums / pixels.numel()
 
 
@@ -194,25 +188,26 @@ def _draw(
 
 def _judge(recipe: ImageRecipe, pictures: Pictures, drawn: Tensor, progress: Progress) -> dict[str, Any]:
     """Fréchet distances of drawn pictures to real ones, by a small classifier and by Inception."""
-    settings, name, found = recipe.evaluation, recipe.data.name, {"count": len(drawn)}
-    real = _real(pictures.train, len(drawn))
-    results: dict[str, Any] = found
-    if settings.classifier_epochs:
-        judge = _classifier(pictures.train, settings.classifier_epochs, progress)
+    settings = recipe.evaluation
+    results: dict[str, Any] = {"count": len(drawn)}
+    # Pictures of a single class give a classifier nothing to learn.
+    if settings.classifier_epochs and len(pictures.train.label_names) > 1:
+        judge = _classifier(recipe.data, settings.classifier_epochs)
         features = generation.collect(judge.features, drawn, batch=_BATCH)
-        reference = generation.collect(judge.features, real, batch=_BATCH)
+        reference = generation.collect(judge.features, _real(pictures.train, len(drawn)), batch=_BATCH)
         unseen = generation.collect(judge.features, pictures.test.pixels, batch=_BATCH)
         results["classifier_accuracy"] = classifier.accuracy(judge, pictures.test.pixels, pictures.test.labels)
         results["classifier_distance"] = features.distance(reference)
         results["classifier_distance_of_test_pictures"] = unseen.distance(reference)
-        results["classifier_score"] = generation.classifier_score(judge, drawn)[0]
-        results["classifier_score_of_test_pictures"] = generation.classifier_score(judge, pictures.test.pixels)[0]
+        results["classifier_score"] = _score(judge, drawn)
+        results["classifier_score_of_test_pictures"] = _score(judge, pictures.test.pixels)
     if settings.inception:
         count = min(settings.inception_count, len(drawn))
         network = generation.inception(inception.weights(settings.inception))
         kept = cache() / "features"
         seen = _real(pictures.train, count)
-        reference = generation.collect_once(kept, f"{name}-train", inception.SHA256, network, seen, progress=progress)
+        name = f"{recipe.data.name}-train"
+        reference = generation.collect_once(kept, name, inception.SHA256, network, seen, progress=progress)
         results["fid"] = generation.collect(network, drawn[:count], progress=progress).distance(reference)
         results["fid_count"] = count
     return results
@@ -224,10 +219,16 @@ def _real(images: Images, count: int) -> Tensor:
     return images.pixels[torch.from_numpy(order)]
 
 
-def _classifier(images: Images, epochs: int, progress: Progress) -> SmallClassifier:
-    """The same for every run on the same pictures: nothing of it depends on the run's seed or kind."""
+def _score(judge: SmallClassifier, images: Tensor) -> float:
+    return generation.classifier_score(judge, images, splits=min(_SCORE_PARTS, len(images)))[0]
+
+
+@lru_cache(maxsize=1)
+def _classifier(data: Data, epochs: int) -> SmallClassifier:
+    """The same for every run on the same pictures, whatever its seed and kind: cells of one table share it."""
+    images = load(data).train
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         judge = SmallClassifier(images.pixels.shape[1], len(images.label_names))
-    classifier.train(judge, images.pixels, images.labels, epochs=epochs, progress=progress)
+    classifier.train(judge, images.pixels, images.labels, epochs=epochs, progress=make_progress())
     return judge

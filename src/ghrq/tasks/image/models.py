@@ -49,9 +49,9 @@ class ImageTokenizer(nn.Module):
         return {"loss": loss, "reconstruction": reconstruction, "quantizer": quantizer}
 
     @torch.no_grad()
-    def encode(self, pixels: Tensor, beam: int = 1) -> Tensor:
+    def encode(self, pixels: Tensor) -> Tensor:
         """The codes of ``pixels``."""
-        return self.quantizer.encode(self.vectors(as_floats(pixels)), beam=beam)
+        return self.quantizer.encode(self.vectors(as_floats(pixels)))
 
     @torch.no_grad()
     def decode(self, codes: Tensor, size: tuple[int, int] | None = None) -> Tensor:

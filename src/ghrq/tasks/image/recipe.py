@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
-from ghrq.training.recipe import Recipe, Section
+from ghrq.training.recipe import Recipe, Section, Transformer
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -55,29 +55,17 @@ class Quantizer(Section):
     """``kmeans`` starts the codebooks from what the untrained encoder makes of some pictures."""
 
 
-class Prior(Section):
+class Prior(Transformer):
     """The RQ-Transformer that learns what grids of codes look like."""
 
-    width: Positive = 256
     spatial_layers: Positive = 4
     depth_layers: Positive = 4
-    heads: Positive = 8
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     rate: Rate = 3e-4
-    warmup: Annotated[int, Field(ge=0)] = 200
     epochs: Annotated[int, Field(ge=0)] = 50
     """0 leaves the prior out: no samples then."""
     batch: Positive = 128
     conditional: bool = False
     """Whether it is told the class."""
-
-    @field_validator("heads")
-    @classmethod
-    def _heads_share_the_width(cls, heads: int, info: ValidationInfo) -> int:
-        width = info.data.get("width", heads)
-        if width % heads:
-            raise ValueError(f"a divisor of prior.width = {width}")
-        return heads
 
 
 class Sampling(Section):

@@ -108,8 +108,14 @@ class Image(Task):
             steps_per_epoch=steps_per_epoch,
             scheduler=LambdaLR(optimizer, warmup_and_cosine(0, steps)) if settings.decay == "cosine" else None,
             begin=self._kmeans_start if self.recipe.quantizer.start == "kmeans" else None,
-            validate=lambda: {"mse": evaluation.mean_squared_error(model, self.pictures.validation.pixels)},
+            validate=self._validate,
         )
+
+    def _validate(self) -> dict[str, float]:
+        assert self.tokenizer is not None
+        pixels = self.pictures.validation.pixels
+        codes = evaluation.encode(self.tokenizer, pixels)
+        return {"mse": evaluation.mean_squared_error(self.tokenizer, pixels, codes)}
 
     @torch.no_grad()
     def _kmeans_start(self) -> None:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
-from ghrq.training.recipe import Recipe, Section
+from ghrq.training.recipe import Recipe, Section, Transformer
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
@@ -81,28 +81,15 @@ class Optimizer(Section):
     """``linear`` brings the rates down to 0 at the end."""
 
 
-class Seq2Seq(Section):
+class Seq2Seq(Transformer):
     """The model that predicts the tuples of ancestors."""
 
-    width: Positive = 256
     layers: Positive = 4
-    heads: Positive = 8
     feedforward: Positive = 1024
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     rate: Rate = 1e-3
-    warmup: Annotated[int, Field(ge=0)] = 200
-    """Steps in which the rate grows from 0; afterwards it falls to 0 along a cosine."""
     epochs: Annotated[int, Field(ge=0)] = 10
     batch: Positive = 64
     """Synsets in a batch, each with all its training ancestors: about 8 pairs each."""
-
-    @field_validator("heads")
-    @classmethod
-    def _heads_share_the_width(cls, heads: int, info: ValidationInfo) -> int:
-        width = info.data.get("width", heads)
-        if width % heads:
-            raise ValueError(f"a divisor of seq2seq.width = {width}")
-        return heads
 
 
 class Evaluation(Section):
