@@ -126,7 +126,7 @@ def collect_once(
     Args:
         folder: of the cache; made if it is not there.
         name: of data set and split, such as ``mnist-train``: for the reader of the folder.
-        weights: a SHA-256 of the network's, such as :data:`ghrq.data.inception.SHA256` or :func:`fingerprint`'s.
+        weights: a SHA-256 of the network's, such as :data:`ghrq.data.inception.SHA256`.
         network: see :func:`collect`.
         images: see there; the cache goes by their content, so other pictures of one name are not mistaken for these.
         batch: see there.
@@ -149,15 +149,6 @@ def collect_once(
     except OSError as error:
         raise UserError(f"cannot write {path} ({error.strerror}): choose a cache folder that can be written") from error
     return features
-
-
-def fingerprint(network: nn.Module) -> str:
-    """A SHA-256 of a network's parameters and buffers and their names."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
-        digest.update(tensor.cpu().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def frechet_distance(mean1: Tensor, covariance1: Tensor, mean2: Tensor, covariance2: Tensor) -> float:

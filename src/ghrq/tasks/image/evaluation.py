@@ -72,7 +72,7 @@ def evaluate(
         results["prior"] = {"test_loss_by_depth": _prior_losses(prior, flat, test.labels)}
         drawn = _draw(recipe.sampling, prior, tokenizer, codes.shape[1:3], len(test.label_names), progress)
         if drawn is not None:
-            files.write(run.folder / SAMPLES, safetensors.torch.save({"codes": drawn.to(torch.int16)}))
+            files.write(run.folder / SAMPLES, safetensors.torch.save({"codes": drawn.to(torch.int32)}))
             images = as_bytes(decode(tokenizer, drawn, test.pixels.shape[2:]))
             square = math.isqrt(min(len(images), _SHOWN_SAMPLES))
             shown = images[: square * square].unflatten(0, (square, square))

@@ -50,7 +50,7 @@ def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path) -> Codes:
     pixels = folder.read_picture(picture, None, tokenizer.encoder.channels)
     codes = tokenizer.encode(pixels.unsqueeze(0))[0]
     written = io.BytesIO()
-    np.savez_compressed(written, codes=codes.to(torch.int16).numpy(), size=np.array(pixels.shape[1:]))
+    np.savez_compressed(written, codes=codes.to(torch.int32).numpy(), size=np.array(pixels.shape[1:]))
     files.write(out, written.getvalue())
     return Codes(codes, (pixels.shape[1], pixels.shape[2]))
 

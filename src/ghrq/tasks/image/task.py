@@ -77,7 +77,7 @@ class Image(Task):
     def codes(self) -> Tensor:
         """``(n, T, num_stages)`` of the training pictures, in the smallest type that holds them."""
         assert self.tokenizer is not None
-        small = torch.uint8 if self.recipe.quantizer.codebook_size <= 256 else torch.int16
+        small = torch.uint8 if self.recipe.quantizer.codebook_size <= 256 else torch.int32
         device = self.tokenizer.quantizer.codebooks.device
         parts = self.pictures.train.pixels.split(_ENCODED)
         found = torch.cat([self.tokenizer.encode(part.to(device)).to(small).cpu() for part in parts])
