@@ -104,6 +104,10 @@ def reproduce(
     grid: Annotated[bool, typer.Option("--grid", help="All sizes of the paper's grid, not only the main one.")] = False,
     dataset: Annotated[str | None, typer.Option(help="For image: mnist (the default), cifar100 or digits.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs at a time, sharing the cores; by default one a core, at most 4, or 1 on a GPU."),
+    ] = None,
 ) -> None:
     """Train all that a task's tables in the paper need, and write them. The same command again goes on.
 
@@ -119,7 +123,7 @@ def reproduce(
     found = task_class(task)
     chosen = found.dataset(dataset)
     folder = out or Path("runs") / "-".join(part for part in (task.rpartition(":")[2].lower(), chosen, budget) if part)
-    report = found.reproduce(budget, seeds, grid, chosen, folder, make_progress())
+    report = found.reproduce(budget, seeds, grid, chosen, folder, make_progress(), jobs)
     if processes.is_main():
         print(f"report: {report}")
 

@@ -52,11 +52,10 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
         return Images(pixels, labels, tuple("abcdef"), labels // 2, ("x", "y", "z"))
 
     monkeypatch.setattr(pictures_module.images, "load", load)
-    for cached in (pictures_module.load, evaluation._classifier):
-        cached.cache_clear()
+    pictures_module.load.cache_clear()
+    monkeypatch.setattr(evaluation, "_trained", {})
     yield
-    for cached in (pictures_module.load, evaluation._classifier):
-        cached.cache_clear()
+    pictures_module.load.cache_clear()
 
 
 @pytest.mark.parametrize("kind", KINDS)

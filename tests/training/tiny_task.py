@@ -166,3 +166,13 @@ class Tiny(Task):
         path = folder / "table.txt"
         path.write_text("".join(f"{name} {entry['error']}\n" for name, entry in results.items()))
         return path
+
+
+class Slow(Tiny):
+    """Its runs take long enough to be interrupted."""
+
+    @classmethod
+    def cells(cls, budget, seeds, grid, dataset):
+        found = super().cells(budget, seeds, grid, dataset)
+        longer = {"task": "tiny_task:Slow", "pause": 0.05, "optimizer": Optimizer(steps=40)}
+        return {name: recipe.model_copy(update=longer) for name, recipe in found.items()}

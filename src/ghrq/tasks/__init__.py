@@ -94,11 +94,22 @@ class Task(ABC):
         raise UserError(f"{cls.__name__} has no tables to reproduce")
 
     @classmethod
-    def reproduce(cls, budget: Budget, seeds: int, grid: bool, dataset: str, folder: Path, progress: Progress) -> Path:
-        """Train and evaluate every cell, then report. Cells that are done are not repeated."""
+    def reproduce(
+        cls,
+        budget: Budget,
+        seeds: int,
+        grid: bool,
+        dataset: str,
+        folder: Path,
+        progress: Progress,
+        jobs: int | None = None,
+    ) -> Path:
+        """Train and evaluate every cell, ``jobs`` at a time, then report. Cells that are done are not repeated."""
+        from ghrq.training.jobs import how_many
         from ghrq.training.train import train_all
 
-        results = train_all(cls.cells(budget, seeds, grid, dataset), folder, progress)
+        cells = cls.cells(budget, seeds, grid, dataset)
+        results = train_all(cells, folder, progress, how_many(jobs, len(cells)))
         report: Path = processes.from_main(cls.report(results, folder) if processes.is_main() else None)
         return report
 

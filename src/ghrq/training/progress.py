@@ -129,6 +129,7 @@ class TerminalProgress(Progress):
             TimeRemainingColumn(compact=True),
             console=Console(file=stream, force_terminal=True),
             expand=True,
+            transient=True,
         )
         self._open = 0
 
@@ -138,7 +139,7 @@ class TerminalProgress(Progress):
 
     @contextmanager
     def bar(self, label: str, total: int | None, done: int = 0, unit: str = "") -> Iterator[Bar]:
-        """A bar that stays on the screen when it is done."""
+        """A bar that stays on the screen when it is done, above those that are not."""
         task = self._rich.add_task(label, total=total, completed=done, text="", unit=f" {unit}/s" if unit else "/s")
         self._open += 1
         if self._open == 1:
@@ -148,11 +149,12 @@ class TerminalProgress(Progress):
             yield bar
         finally:
             bar.show()
+            last = self._rich.make_tasks_table([shown for shown in self._rich.tasks if shown.id == task])
+            self._rich.remove_task(task)
+            self._rich.console.print(last)
             self._open -= 1
             if self._open == 0:
                 self._rich.stop()
-                for old in list(self._rich.task_ids):  # drawn already; the next bar starts on a line of its own
-                    self._rich.remove_task(old)
 
 
 class _TerminalBar(Bar):

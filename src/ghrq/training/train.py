@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ghrq.errors import DivergedError, require
 from ghrq.tasks import Task, task_class
 from ghrq.training import processes
+from ghrq.training.jobs import side_by_side
 from ghrq.training.loop import fit, load
 from ghrq.training.progress import Progress, make_progress
 from ghrq.training.randomness import seed_everything
@@ -59,26 +60,43 @@ def finish(run: Run, progress: Progress | None = None) -> dict[str, Any]:
         return _evaluate(_finished(run, progress, training=True), run, progress)
 
 
-def train_all(recipes: Mapping[str, Recipe], folder: Path, progress: Progress) -> dict[str, dict[str, Any]]:
+def train_all(
+    recipes: Mapping[str, Recipe], folder: Path, progress: Progress, jobs: int = 1
+) -> dict[str, dict[str, Any]]:
     """Train and evaluate recipes, each in the folder of its name in ``folder``; what is done is not repeated.
 
-    ``folder`` has such runs in it already, or nothing at all. Returns their results by name; of one that
-    diverged, ``{"error": message}``.
+    ``folder`` has such runs in it already, or nothing at all. ``jobs`` are done at a time, each with its share of the
+    cores. Returns their results by name; of one that diverged, ``{"error": message}``.
     """
     begun = any(folder.glob("*/recipe.toml")) or any(folder.glob(".*.tmp"))  # the latter if killed at the very start
     if processes.is_main() and not begun:
         check_free(folder)
-    results: dict[str, dict[str, Any]] = {}
-    for count, (name, recipe) in enumerate(recipes.items(), start=1):
-        progress.note(f"{count} of {len(recipes)}: {name}")
-        try:
-            run = begin(recipe, folder / name, resume=True)
-            run.go_on = "the same reproduce command again"
-            results[name] = finish(run, progress)
-        except DivergedError as error:
-            progress.note(str(error))
-            results[name] = {"error": str(error)}
-    return results
+    cells = {
+        name: _Cell(f"{count} of {len(recipes)}: {name}", recipe, folder / name)
+        for count, (name, recipe) in enumerate(recipes.items(), start=1)
+    }
+    if jobs > 1:
+        return side_by_side(_train_cell, cells, jobs, progress)
+    return {name: _train_cell(cell, progress) for name, cell in cells.items()}
+
+
+class _Cell(NamedTuple):
+    """A run among many."""
+
+    title: str
+    recipe: Recipe
+    folder: Path
+
+
+def _train_cell(cell: _Cell, progress: Progress) -> dict[str, Any]:
+    progress.note(cell.title)
+    try:
+        run = begin(cell.recipe, cell.folder, resume=True)
+        run.go_on = "the same reproduce command again"
+        return finish(run, progress)
+    except DivergedError as error:
+        progress.note(str(error))
+        return {"error": str(error)}
 
 
 def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """What a trained tokenizer and its prior are worth, in numbers."""
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats
 from ghrq.tasks.image.pictures import Pictures, load
 from ghrq.tasks.image.recipe import Data, ImageRecipe, Sampling
 from ghrq.training import files
-from ghrq.training.progress import Progress, make_progress
+from ghrq.training.progress import Progress
 from ghrq.training.run import Run
 
 # Pictures at a time.
@@ -44,6 +43,8 @@ RECONSTRUCTIONS, SAMPLE_SHEET = "reconstructions.png", "samples.png"
 
 SAMPLES = "samples.safetensors"
 """In the folder of a run: the codes of the pictures that were drawn, ``(count, h, w, num_stages)``."""
+
+_trained: dict[tuple[Data, int], SmallClassifier] = {}
 
 
 def evaluate(
@@ -192,7 +193,7 @@ def _judge(recipe: ImageRecipe, pictures: Pictures, drawn: Tensor, progress: Pro
     results: dict[str, Any] = {"count": len(drawn)}
     # Pictures of a single class give a classifier nothing to learn.
     if settings.classifier_epochs and len(pictures.train.label_names) > 1:
-        judge = _classifier(recipe.data, settings.classifier_epochs)
+        judge = _classifier(recipe.data, settings.classifier_epochs, progress)
         features = generation.collect(judge.features, drawn, batch=_BATCH)
         reference = generation.collect(judge.features, _real(pictures.train, len(drawn)), batch=_BATCH)
         unseen = generation.collect(judge.features, pictures.test.pixels, batch=_BATCH)
@@ -223,12 +224,14 @@ def _score(judge: SmallClassifier, images: Tensor) -> float:
     return generation.classifier_score(judge, images, splits=min(_SCORE_PARTS, len(images)))[0]
 
 
-@lru_cache(maxsize=1)
-def _classifier(data: Data, epochs: int) -> SmallClassifier:
+def _classifier(data: Data, epochs: int, progress: Progress) -> SmallClassifier:
     """The same for every run on the same pictures, whatever its seed and kind: cells of one table share it."""
-    images = load(data).train
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
-        judge = SmallClassifier(images.pixels.shape[1], len(images.label_names))
-    classifier.train(judge, images.pixels, images.labels, epochs=epochs, progress=make_progress())
-    return judge
+    if (data, epochs) not in _trained:
+        images = load(data).train
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_SEED)
+            judge = SmallClassifier(images.pixels.shape[1], len(images.label_names))
+        classifier.train(judge, images.pixels, images.labels, epochs=epochs, progress=progress)
+        _trained.clear()
+        _trained[data, epochs] = judge
+    return _trained[data, epochs]

@@ -1,0 +1,209 @@
+"""Several runs at a time, each in a process of its own with its share of the cores.
+
+Models that a CPU can train are too small to share one among cores: two runs side by side, a core each, are done long
+before two runs on both cores one after the other.
+"""
+
+import multiprocessing
+import pickle
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
+
+from ghrq.errors import StoppedError, UserError
+from ghrq.training import processes
+from ghrq.training.progress import Bar, Progress
+from ghrq.training.signals import exit_code
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MOST = 4  # by default: each has the data in memory
+_SECONDS_BETWEEN_MESSAGES = 0.1
+
+
+def how_many(asked: int | None, count: int) -> int:
+    """How many of ``count`` runs to do at a time: as ``asked``, or what suits this machine."""
+    import torch
+
+    if processes.world_size() > 1:
+        if asked not in (None, 1):
+            raise UserError(f"--jobs {asked}: several processes work on each run already, leave the option out")
+        return 1
+    if asked is None:
+        asked = 1 if torch.accelerator.is_available() else min(torch.get_num_threads(), MOST)
+    return max(1, min(asked, count))
+
+
+def side_by_side(
+    work: Callable[[Item, Progress], Result], items: Mapping[str, Item], jobs: int, progress: Progress
+) -> dict[str, Result]:
+    """``work(item, progress)`` for each of the items, ``jobs`` at a time; returns the results by name, in that order.
+
+    ``work``, the items and the results travel between processes, so all of them can be pickled. The first error ends
+    the others, which may save their state, and is raised.
+    """
+    waiting, results = list(items.items()), dict.fromkeys(items)
+    workers = [_Worker(work, jobs, progress) for _ in range(jobs)]
+    try:
+        for worker in workers:
+            worker.give(*waiting.pop(0))
+        while busy := {worker.connection: worker for worker in workers if worker.name}:
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]
+                if not worker.listen():
+                    continue
+                results[worker.name] = worker.result
+                worker.name = ""
+                if waiting:
+                    worker.give(*waiting.pop(0))
+    except KeyboardInterrupt as error:
+        raise StoppedError("stopped. To go on: the same reproduce command again", exit_code=exit_code(error)) from None
+    finally:
+        _end(workers)
+    return results  # type: ignore[return-value]
+
+
+def _end(workers: list["_Worker"]) -> None:
+    """End all processes: those at work may save their state first; a second Ctrl-C does not wait for that."""
+    try:
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            worker.drain()
+            worker.process.join()
+    except KeyboardInterrupt:
+        for worker in workers:
+            worker.process.kill()
+        raise
+
+
+class _Worker:
+    """A process, what it works on (``name``, empty if it waits), and the bars that it wants to be shown."""
+
+    def __init__(self, work: Callable[[Any, Progress], Any], jobs: int, progress: Progress) -> None:
+        import torch
+
+        context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads, dead
+        self.connection, theirs = context.Pipe()
+        threads = max(1, torch.get_num_threads() // jobs)
+        self.process = context.Process(target=_serve, args=(theirs, work, threads))
+        self.process.start()
+        theirs.close()
+        self.name, self.result = "", None
+        self._progress, self._bars = progress, dict[int, tuple[ExitStack, Bar]]()
+
+    def give(self, name: str, item: Any) -> None:
+        self.name = name
+        self.connection.send((item,))
+
+    def listen(self) -> bool:
+        """Receive a message; whether it was the last one of an item, whose ``result`` is there."""
+        try:
+            kind, *content = self.connection.recv()
+        except EOFError:
+            self.process.join()
+            raise StoppedError(
+                f"the process of {self.name} has been killed ({_how(self.process.exitcode)}). If memory was short: "
+                "the same command again with --jobs 1 goes on"
+            ) from None
+        match kind:
+            case "note":
+                (text,) = content
+                self._progress.note(text if self.name in text else f"{self.name}: {text}")
+            case "open":
+                number, label, *rest = content
+                stack = ExitStack()
+                bar = stack.enter_context(self._progress.bar(f"{self.name}: {label}", *rest))
+                self._bars[number] = stack, bar
+            case "advance":
+                number, amount, text = content
+                self._bars[number][1].advance(amount, text)
+            case "close":
+                self._bars.pop(content[0])[0].close()
+            case "failed":
+                raise pickle.loads(content[0])
+            case "done":
+                self.result = content[0]
+        return bool(kind == "done")
+
+    def drain(self) -> None:
+        """Let it speak until it has ended, as nobody can write into a full pipe."""
+        for stack, _ in self._bars.values():
+            stack.close()
+        with suppress(EOFError, OSError), self.connection:
+            self.connection.send(())  # if it was done in spite of the signal, and waits for more
+            while True:
+                self.connection.recv()
+
+
+def _how(code: int | None) -> str:
+    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+
+
+# --- in the other process ----------------------------------------------------------------------------------------
+
+
+def _serve(connection: Connection, work: Callable[[Any, Progress], Any], threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+    message: tuple[str, Any]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one passes it on its way
+    with suppress(EOFError, OSError):  # the first process is gone
+        while items := connection.recv():
+            try:
+                (item,) = items
+                message = ("done", work(item, _Relay(connection)))
+            except BaseException as error:
+                message = ("failed", _pickled(error))
+            connection.send(message)
+
+
+def _pickled(error: BaseException) -> bytes:
+    """The error itself if it is one that the command tells in a line, else one with the traceback in its message."""
+    if type(error) in (UserError, StoppedError, ValueError):
+        return pickle.dumps(error)
+    return pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))
+
+
+class _Relay(Progress):
+    """Hands everything on to the first process, which has the terminal."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._count = connection, 0
+
+    def note(self, text: str) -> None:
+        self._connection.send(("note", text))
+
+    @contextmanager
+    def bar(self, label: str, total: int | None, done: int = 0, unit: str = "") -> Iterator[Bar]:
+        self._count += 1
+        number = self._count
+        self._connection.send(("open", number, label, total, done, unit))
+        bar = _RelayedBar(self._connection, number)
+        try:
+            yield bar
+        finally:
+            bar.send()
+            self._connection.send(("close", number))
+
+
+class _RelayedBar(Bar):
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection, self._number, self._pending, self._text = connection, number, 0, ""
+        self._sent = time.monotonic()
+
+    def advance(self, amount: int = 1, text: str = "") -> None:
+        self._pending += amount
+        self._text = text
+        if time.monotonic() - self._sent >= _SECONDS_BETWEEN_MESSAGES:
+            self.send()
+
+    def send(self) -> None:
+        self._connection.send(("advance", self._number, self._pending, self._text))
+        self._pending, self._sent = 0, time.monotonic()
