@@ -63,8 +63,8 @@ def fit(
       ghrq fit vectors.npy --stages 3 --codes 512 --kind euclidean --out tok/
     """  # noqa: D301
     from ghrq.data.tables import open_table, replacing
+    from ghrq.files import write_json
     from ghrq.tokenizer import Tokenizer, bulk
-    from ghrq.training.files import write_json
     from ghrq.training.progress import make_progress
 
     progress = make_progress()
@@ -181,10 +181,10 @@ def inspect(
       ghrq inspect tok/ ids.parquet --items items.parquet --labels category --out report/
     """  # noqa: D301
     from ghrq.data.tables import check_output, open_codes
+    from ghrq.files import write_json
     from ghrq.ids.quality import quality
     from ghrq.report.ids_page import write_page
     from ghrq.tokenizer import bulk
-    from ghrq.training.files import write_json
     from ghrq.training.progress import make_progress
 
     check_output(out, formats=None)

@@ -5,13 +5,13 @@ import re
 import pytest
 
 from ghrq.errors import UserError
+from ghrq.files import plain
 from ghrq.metrics import baselines, hierarchy, ranking
 from ghrq.quantizer.diagnosis import Diagnosis
 from ghrq.tasks.wordnet import report
 from ghrq.tasks.wordnet.cells import cells
 from ghrq.tasks.wordnet.report.outcome import Capacity, Outcome
 from ghrq.tasks.wordnet.report.pictures import readable
-from ghrq.training.files import plain
 from ghrq.training.run import Run
 
 SYNSETS = 82_115

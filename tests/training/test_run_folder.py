@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from ghrq import files
 from ghrq.errors import StoppedError, UserError
-from ghrq.training import files
 from ghrq.training.run import Run, free_folder, runs
 
 

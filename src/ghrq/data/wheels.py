@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from ghrq import files
 from ghrq.errors import UserError
 
 PathLike = str | os.PathLike[str]
@@ -89,27 +90,21 @@ def check(path: Path, sha256: str) -> Path:
 
 def store(content: IO[bytes], target: Path, sha256: str) -> Path:
     """Write ``content`` to ``target``, whole and with this SHA-256 or not at all. ``target`` again."""
-    digest = hashlib.sha256()
-    with _writing(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".store-") as temporary:
-        partial = Path(temporary, target.name)
-        with partial.open("wb") as file:
-            for chunk in _chunks(content, target):
-                digest.update(chunk)
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        if digest.hexdigest() != sha256:
-            raise _damaged(target, f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
-        os.replace(partial, target)
+    with _writing(target):
+        files.write(target, _checked(content, target, sha256))
     return target
 
 
-def _chunks(content: IO[bytes], target: Path) -> Iterator[bytes]:
+def _checked(content: IO[bytes], target: Path, sha256: str) -> Iterator[bytes]:
+    digest = hashlib.sha256()
     try:
         while chunk := content.read(_CHUNK):
+            digest.update(chunk)
             yield chunk
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise _damaged(target, str(error)) from error
+    if digest.hexdigest() != sha256:
+        raise _damaged(target, f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
 
 
 def _damaged(target: Path, reason: str) -> UserError:

@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from ghrq import files
 from ghrq.data.inception import SHA256
 from ghrq.data.wheels import check
 from ghrq.errors import UserError, require
-from ghrq.training import files
 from ghrq.training.progress import Progress
 
 PathLike = str | os.PathLike[str]

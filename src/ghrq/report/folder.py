@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ghrq import __version__
+from ghrq import __version__, files
 from ghrq.errors import UserError
 from ghrq.report.figures import Figure, Gallery
 from ghrq.report.page import Section, page
 from ghrq.report.tables import Table
-from ghrq.training import files
 
 
 def write_report(folder: Path, title: str, subtitle: str, lead: Sequence[str], sections: Sequence[Section]) -> Path:

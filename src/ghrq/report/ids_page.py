@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ghrq import __version__
+from ghrq import __version__, files
 from ghrq.errors import UserError, require
 from ghrq.ids.quality import NeighbourAgreement, Quality, Reconstruction
 from ghrq.metrics.labels import LabelAgreement
 from ghrq.report.figures import INK, PALE, Figure, Gallery, draw_figure
 from ghrq.report.page import Section, page
 from ghrq.report.tables import Block, Column, Measured, Row, Table, count
-from ghrq.training import files
 
 TITLE = "How good are these semantic IDs?"
 

@@ -6,8 +6,6 @@ can change, or be taken from another tokenizer, without being noticed.
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from ghrq import files
 from ghrq.errors import UserError
-from ghrq.training import files
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT, VERSION = "ghrq-tokenizer", 1
@@ -39,18 +37,13 @@ def save(folder: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> No
 
 def _write(folder: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        draft, old = Path(temporary) / "new", Path(temporary) / "old"
+    with files.draft(folder) as draft:
         draft.mkdir()
         tensors = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
         # Not save_file: that makes files which nobody else may read, and its errors are not those of the disk.
         files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": _digest(config)}))
         config["sha256"] = {WEIGHTS: _sha256(draft / WEIGHTS)}
         files.write_json(draft / CONFIG, config)
-        if folder.exists():
-            os.rename(folder, old)
-        os.rename(draft, folder)
-        files.sync_folder(folder.parent)
 
 
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

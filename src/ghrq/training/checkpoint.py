@@ -27,8 +27,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from ghrq import files
 from ghrq.errors import UserError
-from ghrq.training import files, tree
+from ghrq.training import tree
+from ghrq.training.run import step_folders, step_number
 
 KEPT = 2
 
@@ -96,7 +98,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    for old in files.step_folders(folder)[KEPT:]:
+    for old in step_folders(folder)[KEPT:]:
         _remove(old)
     return path
 
@@ -122,7 +124,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def newest_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint | None:
     """The newest good checkpoint of a stage, ``None`` if there is none at all; ``note`` hears of damaged ones."""
-    paths = files.step_folders(folder)
+    paths = step_folders(folder)
     for path in paths:
         try:
             return load_checkpoint(path)
@@ -135,8 +137,8 @@ def newest_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint |
 
 def newest_step(folder: Path) -> int | None:
     """The step of the newest checkpoint of a stage, by its name."""
-    paths = files.step_folders(folder)
-    return files.step_number(paths[0]) if paths else None
+    paths = step_folders(folder)
+    return step_number(paths[0]) if paths else None
 
 
 def _write(folder: Path, checkpoint: Checkpoint) -> None:

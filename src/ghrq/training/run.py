@@ -28,8 +28,9 @@ from typing import Any, Literal, NamedTuple
 
 import filelock
 
+from ghrq import files
 from ghrq.errors import StoppedError, UserError
-from ghrq.training import files, processes
+from ghrq.training import processes
 from ghrq.training.recipe import Recipe, load_recipe
 from ghrq.training.signals import exit_code, termination_raises
 
@@ -58,14 +59,11 @@ class Run:
         if processes.is_main():
             check_free(folder)
             # All or nothing: killed on the way, no folder is there that looks like a run and is none.
-            draft = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
             try:
-                draft.mkdir(parents=True)
-                files.write(draft / "recipe.toml", recipe.toml())
-                files.write_json(draft / "environment.json", environment(recipe))
-                if folder.exists():
-                    folder.rmdir()
-                os.rename(draft, folder)
+                with files.draft(folder) as draft:
+                    draft.mkdir(parents=True)
+                    files.write(draft / "recipe.toml", recipe.toml())
+                    files.write_json(draft / "environment.json", environment(recipe))
             except OSError as error:
                 raise UserError(
                     f"cannot make the run folder {folder}: {error.strerror}; choose another with --out"
@@ -234,6 +232,17 @@ def free_folder(root: Path, name: str) -> Path:
     return folder
 
 
+def step_folders(folder: Path) -> list[Path]:
+    """The folders ``step-<number>`` of a stage's checkpoints, the one of the highest number first."""
+    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    return sorted(found, key=step_number, reverse=True)
+
+
+def step_number(path: Path) -> int:
+    """The step of a folder ``step-<number>``."""
+    return int(path.name.removeprefix("step-"))
+
+
 def environment(recipe: Recipe) -> dict[str, Any]:
     """What besides the recipe a run's numbers may depend on."""
     import torch
@@ -291,11 +300,11 @@ def _summary(folder: Path) -> RunSummary:
 
 def _newest_checkpoint(folder: Path) -> tuple[str, int]:
     """Stage and step of the checkpoint written last; the order of stages is known to the task alone."""
-    newest = [paths[0] for stage in folder.glob("checkpoints/*") if (paths := files.step_folders(stage))]
+    newest = [paths[0] for stage in folder.glob("checkpoints/*") if (paths := step_folders(stage))]
     if not newest:
         return "", 0
     last = max(newest, key=lambda path: path.stat().st_mtime_ns)
-    return last.parent.name, files.step_number(last)
+    return last.parent.name, step_number(last)
 
 
 def _lock(folder: Path) -> filelock.BaseFileLock:

@@ -1,22 +1,19 @@
 """Tables of ids and codes, or ids and vectors, written batch by batch; the file is there whole or not at all."""
 
 import os
-import platform
-import re
-import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ghrq import files
 from ghrq.data.tables.table import CODE_COLUMN, CODES_COLUMN
 from ghrq.errors import UserError, require
-from ghrq.training.files import sync_folder
 
 FORMATS = (".parquet", ".csv", ".jsonl", ".npy")
 """Extensions that can be written. CSV has a column for each number, ``.npy`` no ids."""
@@ -67,62 +64,18 @@ def check_output(path: Path, formats: Sequence[str] | None = FORMATS, inputs: Se
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path``, for a file or a folder, that becomes ``path`` if nothing goes wrong."""
+    """:func:`ghrq.files.draft`, whose errors tell the user what to do."""
     _check_parent(path)
-    _remove_orphans(path)
-    temporary = path.with_name(_draft_name(path, str(os.getpid())))
     try:
-        yield temporary
-        if path.is_dir():  # a folder cannot be replaced in one step: move the old one away first
-            old = path.with_name(f".{path.name}.{os.getpid()}.old")
-            os.replace(path, old)
-            os.replace(temporary, path)
-            shutil.rmtree(old)
-        else:
-            os.replace(temporary, path)
-        sync_folder(path.parent)
+        with files.draft(path) as temporary:
+            yield temporary
     except OSError as error:
         raise UserError(f"cannot write {path} ({error.strerror or error}): make room, or choose another") from error
-    finally:
-        _remove(temporary)
 
 
 def _check_parent(path: Path) -> None:
     if not path.parent.is_dir():
         raise UserError(f"cannot write {path}: there is no folder {path.parent}: create it first")
-
-
-def _draft_name(path: Path, process: str) -> str:
-    """With the name of the machine: another one that shares the disk has processes of its own."""
-    return f".{path.name}.{re.sub('[^A-Za-z0-9-]', '-', platform.node())}.{process}.tmp"
-
-
-def _remove_orphans(path: Path) -> None:
-    """Remove drafts of ``path`` that processes of this machine left when they were killed."""
-    with suppress(OSError):  # somebody else's
-        for entry in path.parent.iterdir():
-            process = entry.suffixes[-2].removeprefix(".") if len(entry.suffixes) > 1 else ""
-            if process.isdecimal() and entry.name == _draft_name(path, process) and _is_dead(int(process)):
-                _remove(entry)
-
-
-def _is_dead(process: int) -> bool:
-    if os.name == "nt":  # there, signal 0 would end it
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):  # somebody else's; no number of a process
-        pass
-    return False
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ghrq import files
 from ghrq.data import inception
 from ghrq.data.images import Images
 from ghrq.data.wheels import cache
@@ -19,7 +20,6 @@ from ghrq.report.sheets import sheet
 from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats
 from ghrq.tasks.image.pictures import Pictures, load
 from ghrq.tasks.image.recipe import Data, ImageRecipe, Sampling
-from ghrq.training import files
 from ghrq.training.progress import Progress
 from ghrq.training.run import Run
 

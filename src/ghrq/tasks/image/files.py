@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ghrq import files
 from ghrq.data.images import folder
 from ghrq.errors import UserError, require
 from ghrq.nets.convolutional import grid_of
 from ghrq.tasks.image.evaluation import as_bytes
 from ghrq.tasks.image.models import ImageTokenizer, make_tokenizer
 from ghrq.tasks.image.recipe import ImageRecipe
-from ghrq.training import files
 from ghrq.training.checkpoint import newest_checkpoint
 from ghrq.training.run import Run
 
