@@ -92,24 +92,31 @@ def test_the_same_numbers_as_one_after_the_other(tiny, tmp_path):
     assert progress.bars["seed-1: autoencoder"]["done"] == 3
 
 
+def wait_until(true, errors, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, errors.read_text()
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     return train_all(Slow.cells("cpu", 2, False, ""), tmp_path_factory.mktemp("runs"), Progress())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_and_gone_on_with(number, command, undisturbed, tmp_path):
     """A signal to the first process alone: the others save what they have, nobody is left behind."""
     arguments = ("reproduce", "tiny_task:Slow", "--seeds", 2, "--jobs", 2, "--out", tmp_path / "runs")
     process, errors = command(*arguments)
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("runs/*/metrics.jsonl"))) < 2:
-        assert time.monotonic() < deadline, errors.read_text()
-        time.sleep(0.05)
+    wait_until(lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2, errors)
     os.kill(process.pid, number)
     process.join(60)
-    assert process.exitcode == 128 + number
-    assert errors.read_text().splitlines()[-1] == "error: stopped. To go on: the same reproduce command again"
+    if number == signal.SIGKILL:
+        wait_until(lambda: all(run.state == "interrupted" and run.step for run in runs(tmp_path / "runs")), errors)
+    else:
+        assert process.exitcode == 128 + number
+        assert errors.read_text().splitlines()[-1] == "error: stopped. To go on: the same reproduce command again"
     found = runs(tmp_path / "runs")
     assert [run.state for run in found] == ["interrupted"] * 2
     assert all(0 < run.step < 40 for run in found)  # saved on the way out, not at a regular checkpoint

@@ -5,6 +5,7 @@ before two runs on both cores one after the other.
 """
 
 import multiprocessing
+import os
 import pickle
 import signal
 import time
@@ -171,6 +172,13 @@ def _pickled(error: BaseException) -> bytes:
     return pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))
 
 
+def _tell(connection: Connection, *message: Any) -> None:
+    try:
+        connection.send(message)
+    except OSError:  # the first process was killed: end as if by its signal, which saves what there is
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 class _Relay(Progress):
     """Hands everything on to the first process, which has the terminal."""
 
@@ -178,19 +186,19 @@ class _Relay(Progress):
         self._connection, self._count = connection, 0
 
     def note(self, text: str) -> None:
-        self._connection.send(("note", text))
+        _tell(self._connection, "note", text)
 
     @contextmanager
     def bar(self, label: str, total: int | None, done: int = 0, unit: str = "") -> Iterator[Bar]:
         self._count += 1
         number = self._count
-        self._connection.send(("open", number, label, total, done, unit))
+        _tell(self._connection, "open", number, label, total, done, unit)
         bar = _RelayedBar(self._connection, number)
         try:
             yield bar
         finally:
             bar.send()
-            self._connection.send(("close", number))
+            _tell(self._connection, "close", number)
 
 
 class _RelayedBar(Bar):
@@ -205,5 +213,5 @@ class _RelayedBar(Bar):
             self.send()
 
     def send(self) -> None:
-        self._connection.send(("advance", self._number, self._pending, self._text))
+        _tell(self._connection, "advance", self._number, self._pending, self._text)
         self._pending, self._sent = 0, time.monotonic()
