@@ -88,26 +88,33 @@ def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     if torch.compiler.is_exporting():
         index = _exact_search(x, table.codes, table.gaps)
         return Nearest(index, table.gaps[index])
-    index = _search_op(x, square, gap, *table) if torch.compiler.is_compiling() else _search(x, square, gap, table)
-    return Nearest(index, table.gaps.index_select(0, index))
+    if torch.compiler.is_compiling():
+        index = _search_op(x, square, gap, *table)
+        return Nearest(index, table.gaps.index_select(0, index))
+    return _search(x, square, gap, table)
 
 
-def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Tensor:
+def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     rows, codes = x.shape[0], table.codes.shape[0]
     chunk = max(1, CHUNK_BYTES // (codes * x.element_size()))
-    index = torch.empty(rows, dtype=torch.int64, device=x.device)
-    best = torch.empty(rows, dtype=x.dtype, device=x.device)
     # The norms ride along as one more column: a product with an added row would first copy it to every row.
     left, matrix = torch.cat((x, (1.0 - 0.5 * gap).unsqueeze(-1)), dim=1), table.matrix.mT
-    for start in range(0, rows, chunk):
-        stop = start + chunk
-        best[start:stop], index[start:stop] = _minimum(left[start:stop] @ matrix)
-    doubtful = _doubtful(best, square, gap, table.gaps, index)
+    if rows <= chunk:
+        best, index = _minimum(left @ matrix)
+    else:
+        index = torch.empty(rows, dtype=torch.int64, device=x.device)
+        best = torch.empty(rows, dtype=x.dtype, device=x.device)
+        for start in range(0, rows, chunk):
+            stop = start + chunk
+            best[start:stop], index[start:stop] = _minimum(left[start:stop] @ matrix)
+    found = table.gaps.index_select(0, index)
+    doubtful = _doubtful(best, square, gap, table.gaps, found)
     if doubtful.any():
         again = doubtful.nonzero().squeeze(-1)
         for part in again.split(chunk):
             index[part] = _exact_search(x[part], table.codes, table.gaps)
-    return index
+        found = table.gaps.index_select(0, index)
+    return Nearest(index, found)
 
 
 def _minimum(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,14 +143,14 @@ def _place(values: Tensor, best: Tensor) -> Tensor:
     return -values.amax(dim=1).long()
 
 
-def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, index: Tensor) -> Tensor:
+def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, found: Tensor) -> Tensor:
     """Rows whose best ``w‖x - y‖²`` is so small against ``w‖x‖²`` that rounding may have chosen the code.
 
-    A code that lies much nearer to x than the one found has about x's own gap, which bounds its weight w.
+    A code that lies much nearer to x than the one with the gap ``found`` has about x's own gap, which bounds its w.
     """
-    value = 2.0 * best + square
-    smallest = torch.minimum(code_gaps.index_select(0, index), torch.maximum(gap, code_gaps.min()))
-    return value * smallest < _DOUBT * torch.finfo(best.dtype).eps * square
+    value = torch.add(square, best, alpha=2.0)
+    smallest = torch.minimum(found, torch.maximum(gap, code_gaps.min()))
+    return value.mul_(smallest) < _DOUBT * torch.finfo(best.dtype).eps * square
 
 
 def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
@@ -164,7 +171,7 @@ def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
 @torch.library.custom_op("ghrq::search", mutates_args=())
 def _search_op(x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor) -> Tensor:
     """The search as one operator, so that a compiled graph keeps its chunks and its second look."""
-    return _search(x, square, gap, CodeTable(codes, gaps, matrix))
+    return _search(x, square, gap, CodeTable(codes, gaps, matrix)).chosen
 
 
 @_search_op.register_fake

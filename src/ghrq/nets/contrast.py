@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ghrq.function import Function
+
 _CHUNK_ELEMENTS = 200_000
 
 
@@ -48,7 +50,7 @@ def info_nce(
     return _InfoNCE.apply(*points, negatives, c, temperature, itself)[0]
 
 
-class _InfoNCE(torch.autograd.Function):
+class _InfoNCE(Function):
     @staticmethod
     def forward(
         u: Tensor,

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ghrq import ball, numerics
+from ghrq.function import Function
 
 
 def to_ball(v: Tensor, c: float) -> tuple[Tensor, Tensor]:
@@ -34,7 +35,7 @@ def from_ball(point: Tensor, gap: Tensor, c: float) -> Tensor:
     return _FromBall.apply(point, gap.to(point.dtype), c)
 
 
-class _ToBall(torch.autograd.Function):
+class _ToBall(Function):
     """``p = tanh(t̄)/t · v`` with ``t = √c‖v‖`` and ``t̄`` = t, but no longer than the type can tell from the boundary.
 
     ``Jᵀg = f g + (ρ/cosh²(t̄) - f)/‖v‖² ⟨v,g⟩ v`` with ``f = tanh(t̄)/t`` and ``ρ = t̄/t``, a constant.
@@ -67,7 +68,7 @@ class _ToBall(torch.autograd.Function):
         return (grad * factor.to(v.dtype)).addcmul(v, along.to(v.dtype)), None
 
 
-class _FromBall(torch.autograd.Function):
+class _FromBall(Function):
     """``v = A y`` with ``A = asinh(√u)/√(uβ)``, ``u = c‖y‖²/β``; ``Jᵀg = A g + (1/β - A)/‖y‖² ⟨y,g⟩ y``."""
 
     @staticmethod

@@ -294,7 +294,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
     @torch.no_grad()
     def _learn(self, routed: Routed, rows: Rows) -> None:
         """What training changes besides gradients: usage, moving midpoints, dead codes."""
-        weights = torch.stack([rows.stage(i) for i in range(self.num_stages)], dim=-1)
+        weights = rows.stages(self.num_stages).mT
         self.usage.update(routed.codes, weights)
         if self.midpoints is not None:
             self.midpoints.update(self.codebooks, routed.codes, routed.residuals, weights)

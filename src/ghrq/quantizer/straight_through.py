@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ghrq import ball, numerics
+from ghrq.function import Function
 from ghrq.nearest import code_table, nearest
 from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
 
@@ -33,6 +34,12 @@ class Rows(NamedTuple):
     def stage(self, index: int) -> Tensor:
         """``(n,)`` the weights at one stage."""
         return self.weights if self.depths is None else self.weights * (self.depths > index)
+
+    def stages(self, count: int) -> Tensor:
+        """``(count, n)`` the weights at all stages."""
+        if self.depths is None:
+            return self.weights.expand(count, -1)
+        return torch.stack([self.stage(i) for i in range(count)])
 
 
 class Routed(NamedTuple):
@@ -116,7 +123,7 @@ def transport_route(
     with torch.no_grad():
         steps = list(walk(z, gap, code_table(codebooks, c), c, aggregation, codebooks.shape[0]))
         codes, code_gaps = torch.stack([s.chosen for s in steps]), torch.stack([s.code_gap for s in steps])
-        weights = torch.stack([rows.stage(i) for i in range(len(steps))]).unsqueeze(-1)
+        weights = rows.stages(len(steps)).unsqueeze(-1)
         squared, force = _force(
             torch.stack([s.square for s in steps]), torch.stack([s.gap for s in steps]) * code_gaps, c
         )
@@ -172,7 +179,7 @@ def _pull(step: Step, c: float, weighted: Tensor) -> Tensor:
 # The two functions below differ from what autograd would derive, or know it already; none has a second derivative.
 
 
-class _Hop(torch.autograd.Function):
+class _Hop(Function):
     @staticmethod
     def forward(z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool) -> Tensor:
         return z_hat.clone()
@@ -192,7 +199,7 @@ class _Hop(torch.autograd.Function):
         return grad, None, None, None, None, None
 
 
-class _KnownGradient(torch.autograd.Function):
+class _KnownGradient(Function):
     """Losses ``(N,)`` whose gradients by ``given`` are known: ``known (M, ...)``, one for each of the first M."""
 
     @staticmethod
