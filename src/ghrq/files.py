@@ -21,7 +21,7 @@ def draft(path: Path) -> Iterator[Path]:
     temporary = path.with_name(_draft_name(path, str(os.getpid())))
     try:
         yield temporary
-        if path.is_dir():  # a folder cannot be replaced in one step: move the old one away first
+        if path.is_dir() and temporary.is_dir():  # not in one step: the old one is moved away first
             old = path.with_name(f".{path.name}.{os.getpid()}.old")
             os.replace(path, old)
             os.replace(temporary, path)

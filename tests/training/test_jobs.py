@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from tiny_task import Slow
 
+from ghrq.data.wheels import DownloadError
 from ghrq.errors import StoppedError, UserError
 from ghrq.training.jobs import how_many, side_by_side
 from ghrq.training.progress import Bar, Progress
@@ -46,6 +47,8 @@ def busy(item, progress):
     match item:
         case "mistake":
             raise UserError("mistake: remedy")
+        case "download":
+            raise DownloadError("no net: remedy")
         case "bug":
             return {}["a bug"]
         case "killed":
@@ -57,6 +60,7 @@ def busy(item, progress):
 
 def test_bars_of_all_and_few_processes():
     progress = Record()
+    assert side_by_side(busy, {}, 2, progress) == {}
     results = side_by_side(busy, {name: name for name in "abcde"}, 2, progress)
     assert list(results) == list("abcde")
     assert len(set(results.values())) == 2
@@ -69,6 +73,7 @@ def test_bars_of_all_and_few_processes():
     ("item", "error", "message"),
     [
         ("mistake", UserError, "^mistake: remedy$"),
+        ("download", UserError, "^no net: remedy$"),
         ("bug", RuntimeError, r"(?s)return {}\[\"a bug\"\].*KeyError"),
         ("killed", StoppedError, r"the process of one has been killed \(SIGKILL\).*--jobs 1 goes on"),
     ],
@@ -131,6 +136,7 @@ def test_how_many_at_a_time(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert [how_many(None, count) for count in (1, 3, 9)] == [1, 3, 4]
     assert how_many(6, 9) == 6
     assert how_many(6, 3) == 3

@@ -144,3 +144,21 @@ def test_json_takes_what_evaluation_gives():
     assert files.plain(value) == {"a": 0.5, "b": [1, 2], "3": [4, None, True, None, "x"]}
     with pytest.raises(TypeError, match="cannot be written as JSON"):
         files.plain({"a": object()})
+
+
+def test_a_file_does_not_take_the_place_of_a_folder(tmp_path):
+    (tmp_path / "report.html").mkdir()
+    (tmp_path / "report.html" / "thesis.txt").write_text("precious")
+    with pytest.raises(IsADirectoryError):
+        files.write(tmp_path / "report.html", "page")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html" / "thesis.txt").read_text() == "precious"
+
+
+def test_of_two_new_runs_in_one_folder_the_first_stays(tiny, tmp_path, monkeypatch):
+    Run.create(tmp_path / "run", tiny(seed=1))
+    monkeypatch.setattr("ghrq.training.run.check_free", lambda _: None)  # looked before the other was there
+    with pytest.raises(UserError, match="cannot make the run folder"):
+        Run.create(tmp_path / "run", tiny(seed=2))
+    assert Run.open(tmp_path / "run").recipe.seed == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

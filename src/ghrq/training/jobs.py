@@ -6,9 +6,7 @@ before two runs on both cores one after the other.
 
 import multiprocessing
 import os
-import pickle
 import signal
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,14 +15,13 @@ from typing import Any, TypeVar
 
 from ghrq.errors import StoppedError, UserError
 from ghrq.training import processes
-from ghrq.training.progress import Bar, Progress
+from ghrq.training.progress import Bar, Progress, SteadyBar
 from ghrq.training.signals import exit_code
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST = 4  # by default: each has the data in memory
-_SECONDS_BETWEEN_MESSAGES = 0.1
 
 
 def how_many(asked: int | None, count: int) -> int:
@@ -48,15 +45,15 @@ def side_by_side(
     ``work``, the items and the results travel between processes, so all of them can be pickled. The first error ends
     the others, which may save their state, and is raised.
     """
-    waiting, results = list(items.items()), dict.fromkeys(items)
-    workers = [_Worker(work, jobs, progress) for _ in range(jobs)]
+    waiting, results, workers = list(items.items()), dict[str, Result](), list[_Worker]()
     try:
-        for worker in workers:
-            worker.give(*waiting.pop(0))
-        while busy := {worker.connection: worker for worker in workers if worker.name}:
-            for connection in wait(list(busy)):
-                worker = busy[connection]  # type: ignore[index]
-                if not worker.listen():
+        for _ in range(min(jobs, len(items))):
+            workers.append(_Worker(work, jobs, progress))
+            workers[-1].give(*waiting.pop(0))
+        while busy := [worker for worker in workers if worker.name]:
+            ready = wait([worker.connection for worker in busy])
+            for worker in busy:
+                if worker.connection not in ready or not worker.listen():
                     continue
                 results[worker.name] = worker.result
                 worker.name = ""
@@ -66,7 +63,7 @@ def side_by_side(
         raise StoppedError("stopped. To go on: the same reproduce command again", exit_code=exit_code(error)) from None
     finally:
         _end(workers)
-    return results  # type: ignore[return-value]
+    return {name: results[name] for name in items}
 
 
 def _end(workers: list["_Worker"]) -> None:
@@ -95,7 +92,8 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(theirs, work, threads))
         self.process.start()
         theirs.close()
-        self.name, self.result = "", None
+        self.name = ""
+        self.result: Any = None
         self._progress, self._bars = progress, dict[int, tuple[ExitStack, Bar]]()
 
     def give(self, name: str, item: Any) -> None:
@@ -127,7 +125,8 @@ class _Worker:
             case "close":
                 self._bars.pop(content[0])[0].close()
             case "failed":
-                raise pickle.loads(content[0])
+                error, trace = content
+                raise error from RuntimeError(trace)  # which --debug shows
             case "done":
                 self.result = content[0]
         return bool(kind == "done")
@@ -153,7 +152,7 @@ def _serve(connection: Connection, work: Callable[[Any, Progress], Any], threads
     import torch
 
     torch.set_num_threads(threads)
-    message: tuple[str, Any]
+    message: tuple[Any, ...]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one passes it on its way
     with suppress(EOFError, OSError):  # the first process is gone
         while items := connection.recv():
@@ -161,15 +160,20 @@ def _serve(connection: Connection, work: Callable[[Any, Progress], Any], threads
                 (item,) = items
                 message = ("done", work(item, _Relay(connection)))
             except BaseException as error:
-                message = ("failed", _pickled(error))
+                message = ("failed", _portable(error), "".join(traceback.format_exception(error)))
             connection.send(message)
 
 
-def _pickled(error: BaseException) -> bytes:
-    """The error itself if it is one that the command tells in a line, else one with the traceback in its message."""
-    if type(error) in (UserError, StoppedError, ValueError):
-        return pickle.dumps(error)
-    return pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))
+def _portable(error: BaseException) -> Exception:
+    """The error as one that can be pickled: those that the command tells in a line stay of that kind."""
+    match error:
+        case UserError():
+            return UserError(str(error))
+        case StoppedError():
+            return StoppedError(str(error), error.exit_code)
+        case ValueError():
+            return ValueError(str(error))
+    return RuntimeError("".join(traceback.format_exception(error)))
 
 
 def _tell(connection: Connection, *message: Any) -> None:
@@ -193,25 +197,9 @@ class _Relay(Progress):
         self._count += 1
         number = self._count
         _tell(self._connection, "open", number, label, total, done, unit)
-        bar = _RelayedBar(self._connection, number)
+        bar = SteadyBar(lambda amount, text: _tell(self._connection, "advance", number, amount, text))
         try:
             yield bar
         finally:
-            bar.send()
+            bar.catch_up()
             _tell(self._connection, "close", number)
-
-
-class _RelayedBar(Bar):
-    def __init__(self, connection: Connection, number: int) -> None:
-        self._connection, self._number, self._pending, self._text = connection, number, 0, ""
-        self._sent = time.monotonic()
-
-    def advance(self, amount: int = 1, text: str = "") -> None:
-        self._pending += amount
-        self._text = text
-        if time.monotonic() - self._sent >= _SECONDS_BETWEEN_MESSAGES:
-            self.send()
-
-    def send(self) -> None:
-        _tell(self._connection, "advance", self._number, self._pending, self._text)
-        self._pending, self._sent = 0, time.monotonic()

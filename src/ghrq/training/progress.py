@@ -61,6 +61,25 @@ class _PatientBar(Bar):
             self._bar = self._show(self._done)
 
 
+class SteadyBar(Bar):
+    """Passes on what was done ten times a second, not at every step: to show it is dear in a tight loop."""
+
+    def __init__(self, show: Callable[[int, str], object]) -> None:
+        self._show, self._pending, self._text, self._shown = show, 0, "", time.monotonic()
+
+    def advance(self, amount: int = 1, text: str = "") -> None:
+        """See :class:`Bar`."""
+        self._pending += amount
+        self._text = text
+        if time.monotonic() - self._shown >= 0.1:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Pass on what is left."""
+        self._show(self._pending, self._text)
+        self._pending, self._shown = 0, time.monotonic()
+
+
 class PlainProgress(Progress):
     """Lines without control characters: for files, pipes and batch systems."""
 
@@ -144,34 +163,17 @@ class TerminalProgress(Progress):
         self._open += 1
         if self._open == 1:
             self._rich.start()
-        bar = _TerminalBar(self._rich, task)
+        bar = SteadyBar(lambda amount, text: self._rich.update(task, advance=amount, text=text))
         try:
             yield bar
         finally:
-            bar.show()
+            bar.catch_up()
             last = self._rich.make_tasks_table([shown for shown in self._rich.tasks if shown.id == task])
             self._rich.remove_task(task)
             self._rich.console.print(last)
             self._open -= 1
             if self._open == 0:
                 self._rich.stop()
-
-
-class _TerminalBar(Bar):
-    """Tells rich ten times a second, not at every step: its lock is dear in a tight loop."""
-
-    def __init__(self, rich: Any, task: Any) -> None:
-        self._rich, self._task, self._pending, self._shown, self._text = rich, task, 0, time.monotonic(), ""
-
-    def advance(self, amount: int = 1, text: str = "") -> None:
-        self._pending += amount
-        self._text = text
-        if time.monotonic() - self._shown >= 0.1:
-            self.show()
-
-    def show(self) -> None:
-        self._rich.update(self._task, advance=self._pending, text=self._text)
-        self._pending, self._shown = 0, time.monotonic()
 
 
 def make_progress(stream: TextIO | None = None) -> Progress:

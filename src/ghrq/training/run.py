@@ -64,6 +64,8 @@ class Run:
                     draft.mkdir(parents=True)
                     files.write(draft / "recipe.toml", recipe.toml())
                     files.write_json(draft / "environment.json", environment(recipe))
+                    if folder.exists():
+                        folder.rmdir()  # empty, or another process was faster: its run stays
             except OSError as error:
                 raise UserError(
                     f"cannot make the run folder {folder}: {error.strerror}; choose another with --out"
