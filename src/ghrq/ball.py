@@ -308,8 +308,8 @@ def _rotate(w: Tensor, x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: Cur
     p = c * (x * w).sum(-1, keepdim=True, dtype=dtype)
     q = c * (delta * w).sum(-1, keepdim=True, dtype=dtype)
     twice = 2.0 / (alpha * beta + cs)
-    along_x = twice * (q * alpha - p * cs)
-    along_delta = -twice * (p * (beta + cs) + q * (1.0 - alpha))
+    along_x = twice * torch.addcmul(q * alpha, p, cs, value=-1.0)
+    along_delta = twice * torch.addcmul(q * (alpha - 1.0), p, beta + cs, value=-1.0)
     return w + numerics.combine(along_x, x, along_delta, delta)
 
 

@@ -45,12 +45,14 @@ class CodeTable(NamedTuple):
     """``(..., K, d)`` points of the ball."""
     gaps: Tensor
     """``(..., K)`` their gaps ``1 - c‖y‖²``."""
+    least: Tensor
+    """``(..., 1)`` the smallest of the gaps."""
     matrix: Tensor
-    """``(..., K, d+1)`` minus the codes, and then their squared norms, all divided by the gaps."""
+    """``(..., d+1, K)`` minus the codes, and then their squared norms, all divided by the gaps."""
 
-    def stage(self, index: int) -> "CodeTable":
-        """The table of one stage of a stack."""
-        return CodeTable(*(field[index] for field in self))
+    def stages(self) -> "list[CodeTable]":
+        """The tables of the stages of a stack."""
+        return [CodeTable(*fields) for fields in zip(*(field.unbind() for field in self), strict=True)]
 
 
 class Nearest(NamedTuple):
@@ -59,13 +61,13 @@ class Nearest(NamedTuple):
     chosen: Tensor
     """``(N,)`` int64."""
     gap: Tensor
-    """``(N,)`` the gap of the code found."""
+    """``(N, 1)`` the gap of the code found."""
 
 
 def nearest(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
     """The index of the code nearest to each row: ``x (N, d)``, ``codes (K, d)`` on the ball -> ``(N,)`` int64."""
-    gap = ball.gap(x, c).squeeze(-1).to(x.dtype)
-    square = x.square().sum(-1)
+    gap = ball.gap(x, c).to(x.dtype)
+    square = x.square().sum(-1, keepdim=True)
     return search(x, square, gap, code_table(codes, c)).chosen
 
 
@@ -75,22 +77,22 @@ def code_table(codes: Tensor, c: Curvature) -> CodeTable:
     codes = codes.detach()
     gaps = ball.gap(codes, c).to(codes.dtype)
     matrix = torch.cat((-codes, codes.square().sum(-1, keepdim=True)), dim=-1) / gaps
-    return CodeTable(codes, gaps.squeeze(-1), matrix)
+    return CodeTable(codes, gaps.squeeze(-1), gaps.amin(-2), matrix.mT)
 
 
 @torch.no_grad()
 def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     """Find the nearest code of one table for each row of ``x (N, d)``, float32 or float64.
 
-    ``square (N,)`` is ``‖x‖²`` and ``gap (N,)`` is ``1 - c‖x‖²``; a cascade has both at hand. Extra memory is a
+    ``square (N, 1)`` is ``‖x‖²`` and ``gap (N, 1)`` is ``1 - c‖x‖²``; a cascade has both at hand. Extra memory is a
     few numbers a row and one chunk.
     """
     if torch.compiler.is_exporting():
         index = _exact_search(x, table.codes, table.gaps)
-        return Nearest(index, table.gaps[index])
+        return Nearest(index, table.gaps[index].unsqueeze(1))
     if torch.compiler.is_compiling():
         index = _search_op(x, square, gap, *table)
-        return Nearest(index, table.gaps.index_select(0, index))
+        return Nearest(index, table.gaps.index_select(0, index).unsqueeze(1))
     return _search(x, square, gap, table)
 
 
@@ -98,58 +100,63 @@ def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest
     rows, codes = x.shape[0], table.codes.shape[0]
     chunk = max(1, CHUNK_BYTES // (codes * x.element_size()))
     # The norms ride along as one more column: a product with an added row would first copy it to every row.
-    left, matrix = torch.cat((x, (1.0 - 0.5 * gap).unsqueeze(-1)), dim=1), table.matrix.mT
+    left = torch.cat((x, torch.rsub(gap, 1.0, alpha=0.5)), dim=1)
     if rows <= chunk:
-        best, index = _minimum(left @ matrix)
+        best, index = _minimum(left @ table.matrix)
     else:
         index = torch.empty(rows, dtype=torch.int64, device=x.device)
-        best = torch.empty(rows, dtype=x.dtype, device=x.device)
+        best = torch.empty_like(gap)
+        # One piece of memory for all chunks: the system takes longer to hand out a new one than to fill it.
+        values = x.new_empty((chunk, codes))
         for start in range(0, rows, chunk):
-            stop = start + chunk
-            best[start:stop], index[start:stop] = _minimum(left[start:stop] @ matrix)
-    found = table.gaps.index_select(0, index)
-    doubtful = _doubtful(best, square, gap, table.gaps, found)
+            part = left[start : start + chunk]
+            stop = start + len(part)
+            best[start:stop], index[start:stop] = _minimum(torch.mm(part, table.matrix, out=values[: len(part)]))
+    found = table.gaps.index_select(0, index).unsqueeze(1)
+    doubtful = _doubtful(best, square, gap, table.least, found)
     if doubtful.any():
-        again = doubtful.nonzero().squeeze(-1)
+        again = doubtful.squeeze(1).nonzero().squeeze(1)
         for part in again.split(chunk):
             index[part] = _exact_search(x[part], table.codes, table.gaps)
-        found = table.gaps.index_select(0, index)
+        found = table.gaps.index_select(0, index).unsqueeze(1)
     return Nearest(index, found)
 
 
 def _minimum(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest value of each row and its place; ``values (rows, columns)`` may be overwritten."""
+    """The smallest value ``(rows, 1)`` and its place ``(rows,)``; ``values (rows, columns)`` may be overwritten."""
     rows, columns = values.shape
     if values.device.type != "cpu":
-        best, place = values.min(dim=1)
-        return best, place
+        best, place = values.min(dim=1, keepdim=True)
+        return best, place.squeeze(1)
     size = _WIDE_BLOCK if columns >= _WIDE else _BLOCK
     if columns < _NARROW or columns % size:
-        best = values.amin(dim=1)
+        best = values.amin(dim=1, keepdim=True)
         return best, _place(values, best)
     blocks = values.view(rows, columns // size, size)
-    best, block = blocks.amin(dim=2).min(dim=1)
+    best, block = blocks.amin(dim=2).min(dim=1, keepdim=True)
+    block = block.squeeze(1)
     starts = torch.arange(0, rows * blocks.shape[1], blocks.shape[1], device=values.device)
     return best, block * size + _place(blocks.view(-1, size).index_select(0, block + starts), best)
 
 
 def _place(values: Tensor, best: Tensor) -> Tensor:
-    """Where ``best (rows,)`` stands first in each row of ``values``, which is overwritten.
+    """Where ``best (rows, 1)`` stands first in each row of ``values``, which is overwritten.
 
-    There -place is left, elsewhere something far below: a sum and a maximum run at full speed.
+    There its place is left, elsewhere something far above: a sum and a minimum run at full speed.
     """
-    place = torch.arange(0, -values.shape[1], -1, dtype=values.dtype, device=values.device)
-    torch.add(place, values.sub_(best.unsqueeze(1)), alpha=-_FAR, out=values)
-    return -values.amax(dim=1).long()
+    place = torch.arange(values.shape[1], dtype=values.dtype, device=values.device)
+    torch.add(place, values.sub_(best), alpha=_FAR, out=values)
+    return values.amin(dim=1).long()
 
 
-def _doubtful(best: Tensor, square: Tensor, gap: Tensor, code_gaps: Tensor, found: Tensor) -> Tensor:
+def _doubtful(best: Tensor, square: Tensor, gap: Tensor, least: Tensor, found: Tensor) -> Tensor:
     """Rows whose best ``w‖x - y‖²`` is so small against ``w‖x‖²`` that rounding may have chosen the code.
 
     A code that lies much nearer to x than the one with the gap ``found`` has about x's own gap, which bounds its w.
+    ``least (1,)`` is the smallest gap of all codes, everything else is ``(N, 1)``.
     """
     value = torch.add(square, best, alpha=2.0)
-    smallest = torch.minimum(found, torch.maximum(gap, code_gaps.min()))
+    smallest = torch.minimum(found, torch.maximum(gap, least))
     return value.mul_(smallest) < _DOUBT * torch.finfo(best.dtype).eps * square
 
 
@@ -169,11 +176,13 @@ def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("ghrq::search", mutates_args=())
-def _search_op(x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor) -> Tensor:
+def _search_op(
+    x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, least: Tensor, matrix: Tensor
+) -> Tensor:
     """The search as one operator, so that a compiled graph keeps its chunks and its second look."""
-    return _search(x, square, gap, CodeTable(codes, gaps, matrix)).chosen
+    return _search(x, square, gap, CodeTable(codes, gaps, least, matrix)).chosen
 
 
 @_search_op.register_fake
-def _(x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, matrix: Tensor) -> Tensor:
+def _(x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, least: Tensor, matrix: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], dtype=torch.int64)

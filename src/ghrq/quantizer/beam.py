@@ -34,8 +34,8 @@ def beam_candidates(v: Tensor, table: CodeTable, c: float, aggregation: Aggregat
     count, d = point.shape
     left, left_gap = point.unsqueeze(1), gap.unsqueeze(1)
     codes = point.new_empty((count, 1, 0), dtype=torch.int64)
-    for i in range(depth):
-        stage, size = table.stage(i), table.codes.shape[1]
+    for i, stage in enumerate(table.stages()[:depth]):
+        size = stage.codes.shape[0]
         place = _errors(left, left_gap, stage).topk(min(beam, left.shape[1] * size), dim=1, largest=False).indices
         parent, chosen = (place // size).unsqueeze(-1), place % size
         codes = torch.cat((codes.gather(1, parent.expand(-1, -1, i)), chosen.unsqueeze(-1)), dim=-1)
@@ -66,7 +66,7 @@ def distances(v: Tensor, codes: Tensor, wide: CodeTable, c: float, aggregation: 
 
 def _errors(left: Tensor, left_gap: Tensor, stage: CodeTable) -> Tensor:
     """``‖y - R‖²/(αβ)``, in the order of ``d(y, R)``, of every R in ``left (n, b, d)`` and code y: ``(n, b·K)``."""
-    values = torch.cat((left, 1.0 - 0.5 * left_gap), dim=-1) @ stage.matrix.mT
+    values = torch.cat((left, 1.0 - 0.5 * left_gap), dim=-1) @ stage.matrix
     return ((2.0 * values + left.square().sum(-1, keepdim=True)) / left_gap).flatten(1)
 
 

@@ -101,21 +101,20 @@ def walk(
     or float64; not to be differentiated.
     """
     r, norm = point, torch.linalg.vector_norm(point, dim=-1, keepdim=True).square()
-    for i in range(depth):
-        found = search(r, norm.squeeze(-1), gap.squeeze(-1), table.stage(i))
-        code, code_gap = table.codes[i].index_select(0, found.chosen), found.gap.unsqueeze(-1)
+    for stage in table.stages()[:depth]:
+        chosen, code_gap = search(r, norm, gap, stage)
+        code = stage.codes.index_select(0, chosen)
         difference = r - code
         square = torch.linalg.vector_norm(difference, dim=-1, keepdim=True).square()
         if c == 0.0:
             toward, norm = difference, square
-            yield Step(found.chosen, code, code_gap, r, gap, toward, square)
+            yield Step(chosen, code, code_gap, r, gap, toward, square)
             r = difference
             continue
-        gaps, chord = gap * code_gap, c * square
-        denominator = gaps + chord
-        shrink = chord / denominator
-        chained = None if aggregation == "nested" else (difference * (gap / denominator)).addcmul_(r, shrink)
-        toward = difference.mul_(code_gap / denominator).addcmul_(code, shrink, value=-1.0)
-        yield Step(found.chosen, code, code_gap, r, gap, toward, square)
-        r = toward if chained is None else chained
-        gap, norm = gaps / denominator, square / denominator
+        gaps = gap * code_gap
+        denominator = torch.add(gaps, square, alpha=c)
+        norm = square / denominator
+        chained = None if aggregation == "nested" else (difference * (gap / denominator)).addcmul_(r, norm, value=c)
+        toward = difference.mul_(code_gap / denominator).addcmul_(code, norm, value=-c)
+        yield Step(chosen, code, code_gap, r, gap, toward, square)
+        r, gap = toward if chained is None else chained, gaps / denominator

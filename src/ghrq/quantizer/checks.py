@@ -56,7 +56,7 @@ def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
             f"expected a boolean mask of shape {tuple(z.shape[:-1])}, got {mask.dtype} of shape {tuple(mask.shape)}"
         )
     # A sum is one fast pass and finite unless something is wrong (or overflows, which the second look tells apart).
-    if not _looks(z) or bool(z.sum().isfinite()):
+    if not _looks(z) or math.isfinite(z.sum().item()):
         return
     bad = ~z.isfinite().all(-1)
     bad = bad if mask is None else bad & mask

@@ -81,8 +81,8 @@ def _draw(x: Tensor, count: int, c: float) -> Tensor:
 
 def _rounds(x: Tensor, centres: Tensor, c: float, iterations: int) -> tuple[Tensor, Tensor]:
     """Assign and move, from ``centres (count, d)`` on: the new centres, and the last assignment ``(n,)``."""
-    gap, square = ball.gap(x, c), x.square().sum(-1)
-    factor, narrow = 2.0 / gap, gap.squeeze(-1).to(x.dtype)
+    gap, square = ball.gap(x, c), x.square().sum(-1, keepdim=True)
+    factor, narrow = 2.0 / gap, gap.to(x.dtype)
     index = square.new_empty(0, dtype=torch.int64)
     for _ in range(iterations):
         before, index = index, search(x, square, narrow, code_table(centres, c)).chosen

@@ -20,7 +20,8 @@ def to_ball(v: Tensor, c: float) -> tuple[Tensor, Tensor]:
     """The exponential map of vectors ``v (n, d)``: points ``(n, d)`` and their gaps ``1/cosh²(√c‖v‖)``, ``(n, 1)``."""
     if c == 0.0:
         return v, torch.ones_like(v[..., :1])
-    return _ToBall.apply(v, c)
+    point, gap, *_ = _ToBall.apply(v, c)
+    return point, gap
 
 
 def from_ball(point: Tensor, gap: Tensor, c: float) -> Tensor:
@@ -32,7 +33,10 @@ def from_ball(point: Tensor, gap: Tensor, c: float) -> Tensor:
         return point
     if gap.requires_grad:
         return ball.logmap0_with_gap(point, gap, c)
-    return _FromBall.apply(point, gap.to(point.dtype), c)
+    return _FromBall.apply(point, gap.to(point.dtype), c)[0]
+
+
+# Both hand out what their derivatives need again, too.
 
 
 class _ToBall(Function):
@@ -42,54 +46,48 @@ class _ToBall(Function):
     """
 
     @staticmethod
-    def forward(v: Tensor, c: float) -> tuple[Tensor, Tensor]:
-        _, short, factor, _ = _ToBall.parts(v, c)
-        return v * factor.to(v.dtype), numerics.inverse_cosh_square(short).to(v.dtype)
-
-    @staticmethod
-    def parts(v: Tensor, c: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        norm = numerics.norm(v).clamp(min=torch.finfo(torch.float32).tiny)
+    def forward(v: Tensor, c: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        norm = numerics.norm(v).clamp_(min=torch.finfo(torch.float32).tiny)
         t = math.sqrt(c) * norm
         short = t.clamp(max=math.atanh(ball.max_radius(v.dtype)))
-        return norm, short, short.tanh() / t, short / t
+        factor = short.tanh() / t
+        gap = numerics.inverse_cosh_square(short).to(v.dtype)
+        return v * factor.to(v.dtype), gap, norm, factor, short
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor, ...]) -> None:
         v, ctx.c = inputs
-        ctx.save_for_backward(v, output[1])
-        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(v, *output[1:])
+        ctx.mark_non_differentiable(*output[1:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None]:
-        v, gap = ctx.saved_tensors
-        norm, _, factor, share = _ToBall.parts(v, ctx.c)
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor, None]:
+        v, gap, norm, factor, short = ctx.saved_tensors
+        share = short / (math.sqrt(ctx.c) * norm)
         along = (share * gap - factor) / norm.square() * (v * grad).sum(-1, keepdim=True)
-        return (grad * factor.to(v.dtype)).addcmul(v, along.to(v.dtype)), None
+        return (grad * factor.to(v.dtype)).addcmul_(v, along.to(v.dtype)), None
 
 
 class _FromBall(Function):
     """``v = A y`` with ``A = asinh(√u)/√(uβ)``, ``u = c‖y‖²/β``; ``Jᵀg = A g + (1/β - A)/‖y‖² ⟨y,g⟩ y``."""
 
     @staticmethod
-    def forward(point: Tensor, gap: Tensor, c: float) -> Tensor:
-        return point * _FromBall.parts(point, gap, c)[1]
-
-    @staticmethod
-    def parts(point: Tensor, gap: Tensor, c: float) -> tuple[Tensor, Tensor]:
-        norm = torch.linalg.vector_norm(point, dim=-1, keepdim=True).clamp(min=torch.finfo(point.dtype).tiny ** 0.5)
+    def forward(point: Tensor, gap: Tensor, c: float) -> tuple[Tensor, Tensor, Tensor]:
+        norm = torch.linalg.vector_norm(point, dim=-1, keepdim=True).clamp_(min=torch.finfo(point.dtype).tiny ** 0.5)
         t = math.sqrt(c) * norm
-        return norm, numerics.asinh(t / gap.sqrt()) / t
+        factor = numerics.asinh(t / gap.sqrt()) / t
+        return point * factor, norm, factor
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
-        point, gap, ctx.c = inputs
-        ctx.save_for_backward(point, gap)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]) -> None:
+        point, gap, _ = inputs
+        ctx.save_for_backward(point, gap, *output[1:])
+        ctx.mark_non_differentiable(*output[1:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        point, gap = ctx.saved_tensors
-        norm, factor = _FromBall.parts(point, gap, ctx.c)
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor, None, None]:
+        point, gap, norm, factor = ctx.saved_tensors
         along = (gap.reciprocal() - factor) / norm.square() * (point * grad).sum(-1, keepdim=True)
-        return (grad * factor).addcmul(point, along), None, None
+        return (grad * factor).addcmul_(point, along), None, None

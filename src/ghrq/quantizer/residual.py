@@ -298,8 +298,9 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
         self.usage.update(routed.codes, weights)
         if self.midpoints is not None:
             self.midpoints.update(self.codebooks, routed.codes, routed.residuals, weights)
-        if self.midpoints is None and not self.codebooks.requires_grad:
-            return  # frozen
+        frozen = self.midpoints is None and not self.codebooks.requires_grad
+        if frozen or self.revive_below == 0.0:
+            return
         dead = self.usage.share < self.revive_below
         self.revived.logical_or_(dead)
         if torch.compiler.is_compiling() or bool(dead.any()):

@@ -122,14 +122,14 @@ def transport_route(
     learning = codebooks.requires_grad and torch.is_grad_enabled()
     with torch.no_grad():
         steps = list(walk(z, gap, code_table(codebooks, c), c, aggregation, codebooks.shape[0]))
-        codes, code_gaps = torch.stack([s.chosen for s in steps]), torch.stack([s.code_gap for s in steps])
+        code_gaps = torch.stack([s.code_gap for s in steps])
         weights = rows.stages(len(steps)).unsqueeze(-1)
         squared, force = _force(
             torch.stack([s.square for s in steps]), torch.stack([s.gap for s in steps]) * code_gaps, c
         )
         loss = (weights * squared).sum((1, 2))
         weighted = weights * force
-        pushes = _push(codebooks, steps, codes, -weighted / code_gaps) if learning else None
+        pushes = _push(codebooks, steps, weighted / -code_gaps) if learning else None
         pull = _pull(steps[0], c, weighted[0])
         parts, gaps = [s.code for s in steps], [s.code_gap for s in steps]
         if rows.depths is not None:
@@ -137,33 +137,32 @@ def transport_route(
             parts = [torch.where(u, part, 0.0) for u, part in zip(used, parts, strict=True)]
             gaps = [torch.where(u, part, 1.0) for u, part in zip(used, gaps, strict=True)]
         total = aggregate(parts, c, aggregation, gaps)
-    codebook_loss = loss if pushes is None else _KnownGradient.apply(codebooks, loss, pushes)
-    commitment_loss = _KnownGradient.apply(z, loss, pull.unsqueeze(0))
+    codebook_loss, commitment_loss = _Losses.apply(codebooks, z, loss, pushes, pull)
     point = hop(z, gap, *total, c, discount)
+    codes = torch.stack([s.chosen for s in steps], dim=-1)
     residuals = [s.residual for s in steps]
-    return Routed(point, total.gap, codes.mT.contiguous(), codebook_loss, commitment_loss, residuals)
+    return Routed(point, total.gap, codes, codebook_loss, commitment_loss, residuals)
 
 
 def _force(square: Tensor, gaps: Tensor, c: float) -> tuple[Tensor, Tensor]:
     """``d(r, q)²`` and the factor f of its gradient ``∇_q d² = -f/β · (-q) ⊕ r``.
 
     From ``‖r - q‖²`` and the product of the gaps of r and q. With ``u = c‖r - q‖²/(αβ)``:
-    ``d² = 4u/c · (asinh(√u)/√u)²`` and ``f = 8 asinh(√u)/√u · √(1 + u)``.
+    ``d² = 4/c · asinh²(√u)`` and ``f = 8 asinh(√u)/√u · √(1 + u)``.
     """
     if c == 0.0:
         return square, torch.full_like(square, 2.0)
-    ratio = square / gaps
-    u = c * ratio
+    u = c * square / gaps
     t = u.sqrt().clamp(min=torch.finfo(u.dtype).tiny)
-    quotient = numerics.asinh(t) / t
-    return 4.0 * ratio * quotient.square(), 8.0 * quotient * (1.0 + u).sqrt()
+    asinh = numerics.asinh(t)  # torch's own is not vectorized
+    return asinh.square() * (4.0 / c), asinh / t * (1.0 + u).sqrt() * 8.0
 
 
-def _push(codebooks: Tensor, steps: list[Step], codes: Tensor, factor: Tensor) -> Tensor:
+def _push(codebooks: Tensor, steps: list[Step], factor: Tensor) -> Tensor:
     """The codebook loss's gradient ``(N, K, d)``: each row's left residual times ``factor (N, n, 1)``, at its code."""
     pushes = torch.zeros_like(codebooks)
-    for i, step in enumerate(steps):
-        pushes[i].index_add_(0, codes[i], step.toward * factor[i])
+    for of_stage, step, share in zip(pushes.unbind(), steps, factor.unbind(), strict=True):
+        of_stage.index_add_(0, step.chosen, step.toward * share)
     return pushes
 
 
@@ -171,9 +170,8 @@ def _pull(step: Step, c: float, weighted: Tensor) -> Tensor:
     """``w ∇_r d(r, q)²``, shape ``(n, d)``: minus ``w f/α`` times ``(-r) ⊕ q``; ``weighted = w f``."""
     if c == 0.0:
         return weighted * step.toward
-    chord = c * step.square
-    factor = weighted / (step.gap * (step.gap * step.code_gap + chord))
-    return ((step.residual - step.code) * (factor * step.gap)).addcmul(step.residual, factor * chord)
+    share = weighted / torch.add(step.gap * step.code_gap, step.square, alpha=c)
+    return ((step.residual - step.code) * share).addcmul_(step.residual, share * step.square / step.gap, value=c)
 
 
 # The two functions below differ from what autograd would derive, or know it already; none has a second derivative.
@@ -199,21 +197,25 @@ class _Hop(Function):
         return grad, None, None, None, None, None
 
 
-class _KnownGradient(Function):
-    """Losses ``(N,)`` whose gradients by ``given`` are known: ``known (M, ...)``, one for each of the first M."""
+class _Losses(Function):
+    """The loss ``(N,)`` of each stage as codebook and as commitment loss, whose gradients are known.
+
+    ``pushes (N, K, d)``, or None, are those by the codebooks of all stages, ``pull (n, d)`` is that of the first by z.
+    """
 
     @staticmethod
-    def forward(given: Tensor, loss: Tensor, known: Tensor) -> Tensor:
-        return loss.clone()
+    def forward(
+        codebooks: Tensor, z: Tensor, loss: Tensor, pushes: Tensor | None, pull: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return loss.clone(), loss.clone()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        given, _, known = inputs
-        ctx.shape = given.shape
-        ctx.save_for_backward(known)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs[3:])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (known,) = ctx.saved_tensors
-        return (known * grad[: known.shape[0]].view(-1, 1, 1)).view(ctx.shape), None, None
+    def backward(ctx: Any, codebook: Tensor, commitment: Tensor) -> tuple[Tensor | None, Tensor, None, None, None]:
+        pushes, pull = ctx.saved_tensors
+        push = None if pushes is None else pushes * codebook.view(-1, 1, 1)
+        return push, pull * commitment[0], None, None, None
