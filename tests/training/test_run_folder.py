@@ -93,6 +93,9 @@ def test_states(tiny, tmp_path):
     with pytest.raises(StoppedError, match=r"No space left.*ghrq train --resume"), run.working():
         raise OSError(28, "No space left on device")
     assert state() == "failed"
+    with pytest.raises(KeyError), run.working(training=False):
+        raise KeyError("an evaluation")
+    assert "No space left" in run.status["message"]
     run.log({"stage": "two", "step": 1250})  # not saved yet: it will happen again
     for count, (stage, step) in enumerate((("one", 2000), ("two", 900), ("two", 1200))):
         path = run.checkpoints(stage) / f"step-{step:08d}"

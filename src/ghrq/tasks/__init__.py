@@ -72,7 +72,7 @@ class Task(ABC):
         if given is None:
             return cls.datasets[0] if cls.datasets else ""
         if given not in cls.datasets:
-            near = difflib.get_close_matches(given, cls.datasets, n=1)
+            near = difflib.get_close_matches(given.lower(), cls.datasets, n=1)
             known = f"known are {', '.join(cls.datasets)}" if cls.datasets else "there is but one: leave the option out"
             raise UserError(f"--dataset {given}: {f'did you mean {near[0]!r}?' if near else known}")
         return given

@@ -158,10 +158,11 @@ class Run:
         """Write results.json: the run is finished."""
         if processes.is_main():
             files.write_json(self.folder / "results.json", results)
+            (self.folder / "status.json").unlink(missing_ok=True)
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """Hold the run while working on it: no other process can, and an error on the way is recorded."""
+    def working(self, *, training: bool = True) -> Iterator[None]:
+        """Hold the run while working on it: no other process can, and when ``training`` an error is recorded."""
         if not processes.is_main():
             yield
             return
@@ -174,14 +175,17 @@ class Run:
         except OSError as error:
             raise UserError(f"cannot write to the run folder {self.folder}: {error.strerror}") from error
         try:
-            status.unlink(missing_ok=True)
+            if training:
+                status.unlink(missing_ok=True)
             with termination_raises():
                 yield
         except KeyboardInterrupt as error:
-            self._record(status, "interrupted", error)
+            if training:
+                self._record(status, "interrupted", error)
             raise StoppedError(f"stopped. To go on: {self.go_on}", exit_code=exit_code(error)) from None
         except Exception as error:
-            self._record(status, "interrupted" if getattr(error, "exit_code", 0) > 128 else "failed", error)
+            if training:
+                self._record(status, "interrupted" if getattr(error, "exit_code", 0) > 128 else "failed", error)
             if isinstance(error, OSError):
                 raise StoppedError(
                     f"the run in {self.folder} cannot go on: {error}. What was saved is intact; "

@@ -102,7 +102,7 @@ def _train_cell(cell: _Cell, progress: Progress) -> dict[str, Any]:
 def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
     """Evaluate a trained run again, and write its results.json anew."""
     progress = make_progress() if progress is None else progress
-    with run.working():
+    with run.working(training=False):
         return _evaluate(_finished(run, progress, training=False), run, progress)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ghrq.data.images.image_set import Images, Split
 from ghrq.errors import UserError, require
+from ghrq.training.progress import make_progress
 
 TEST_SHARE = 0.1
 _SEED = "ghrq"
@@ -28,14 +29,16 @@ def load_folder(split: Split, source: str, size: int) -> Images:
         raise UserError("the data set 'folder' needs a source: name a folder with pictures")
     root = Path(source).expanduser()
     if not root.is_dir():
-        raise UserError(f"there is no folder {str(root)!r}: name one with pictures as source")
+        raise UserError(f"there is no folder {str(root)!r}: name one with pictures as source (data.source of a recipe)")
     names = _pictures(root)
     classes = _classes(root, names)
     channels = 1 if all(_mode(root / name) in _GREY for name in names) else 3
     chosen = _split(names, split)
     pixels = torch.empty((len(chosen), channels, size, size), dtype=torch.uint8)
-    for row, name in enumerate(chosen):
-        pixels[row] = read_picture(root / name, size, channels)
+    with make_progress().patient_bar(f"reading {root.name}", len(chosen), unit="pictures") as bar:
+        for row, name in enumerate(chosen):
+            pixels[row] = read_picture(root / name, size, channels)
+            bar.advance()
     place = {label: row for row, label in enumerate(classes)}
     labels = [place[name.split("/")[0]] if "/" in name else 0 for name in chosen]
     return Images(pixels, torch.tensor(labels), classes)
@@ -63,6 +66,10 @@ def read_picture(path: str | Path, size: int | None, channels: int) -> Tensor:
 def _opaque(picture: Any) -> Any:
     """Grey of 16 bits as 8 bits, which Pillow would clip; what shines through on white, not on the colour behind it."""
     image_module = require("PIL.Image", "image")
+    if picture.mode == "F":
+        raise ValueError(
+            "its pixels are floating point numbers, so what is white is unknown; save it with 8 or 16 bits"
+        )
     if picture.mode.startswith("I"):
         return image_module.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
     if picture.has_transparency_data:
@@ -80,6 +87,10 @@ def _mode(path: Path) -> str:
 
 
 def _broken(path: str | Path, error: Exception) -> UserError:
+    if not Path(path).is_file():
+        return UserError(f"there is no picture {path}: name a file")
+    if isinstance(error, require("PIL.Image", "image").DecompressionBombError):
+        return UserError(f"{path} has too many pixels ({error}): scale it down")
     reason = " ".join(str(error).split()) or type(error).__name__
     return UserError(f"{path} cannot be read as a picture ({reason}): repair it or take it out")
 

@@ -1,13 +1,12 @@
 """Where a published data set comes from: a folder, the cache, its publisher, a wheel."""
 
-import os
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ghrq.data.wheels import DownloadError, Wheel, cache
+from ghrq.data.wheels import DownloadError, Wheel, cache, data_folder
 from ghrq.errors import UserError, require
 
 T = TypeVar("T")
@@ -43,9 +42,8 @@ class Origin:
         With a ``source`` that is this folder or its own folder there, else the same of ``GHRQ_DATA``, of the system
         and of the cache.
         """
-        data = os.environ.get("GHRQ_DATA", "")
-        roots = [Path(source)] if source else [*([Path(data)] if data else []), _SYSTEM, cache()]
-        places = (root.expanduser() / name for root in roots for name in (*self.folders, ""))
+        roots = [Path(source)] if source else [data_folder(), _SYSTEM, cache()]
+        places = (root.expanduser() / name for root in roots if root is not None for name in (*self.folders, ""))
         return next((found for place in places if (found := pick(place)) is not None), None)
 
     def fetch(self, file: str) -> Path:
@@ -62,7 +60,8 @@ class Origin:
 
     def missing(self, source: str, wanted: str) -> UserError:
         """The error when it is nowhere; ``wanted`` are the files that were looked for."""
-        ways = self._ways(f"let it be downloaded (download=True) from {self.addresses[0]}")
+        how = "give none and let it be downloaded" if source else "let it be downloaded (download=True)"
+        ways = self._ways(f"{how} from {self.addresses[0]}")
         where = f"at {source!r}" if source else "in the folder GHRQ_DATA or in the cache"
         return UserError(f"no {self.title} {where}, where {wanted} were looked for: {ways}")
 

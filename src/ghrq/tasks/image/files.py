@@ -1,5 +1,6 @@
 """A person's own pictures: a trained tokenizer from the folder of its run, pictures to files of codes and back."""
 
+import hashlib
 import io
 import zipfile
 from pathlib import Path
@@ -50,29 +51,23 @@ def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path) -> Codes:
     pixels = folder.read_picture(picture, None, tokenizer.encoder.channels)
     codes = tokenizer.encode(pixels.unsqueeze(0))[0]
     written = io.BytesIO()
-    np.savez_compressed(written, codes=codes.to(torch.int32).numpy(), size=np.array(pixels.shape[1:]))
+    np.savez_compressed(
+        written,
+        codes=codes.to(torch.int32).numpy(),
+        size=np.array(pixels.shape[1:]),
+        tokenizer=np.array(_fingerprint(tokenizer)),
+    )
     files.write(out, written.getvalue())
     return Codes(codes, (pixels.shape[1], pixels.shape[2]))
 
 
 def decode_file(tokenizer: ImageTokenizer, path: Path, out: Path, depth: int | None = None) -> Codes:
     """Write the picture that the first ``depth`` codes (by default all) of a file stand for; by the name of ``out``."""
-    rq = tokenizer.quantizer
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            codes = torch.from_numpy(content["codes"].astype(np.int64))
-            height, width = (int(side) for side in content["size"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a file of codes ({error}): make one with ghrq image encode") from error
-    low, high = (int(code) for code in codes.aminmax()) if codes.numel() else (-1, -1)
-    if codes.shape != (*grid_of(height, width), rq.num_stages) or low < 0 or high >= rq.codebook_size:
-        raise UserError(
-            f"{path} has codes of shape {tuple(codes.shape)} up to {high}, this tokenizer makes {rq.num_stages} below "
-            f"{rq.codebook_size} a position: use the run that encoded it"
-        )
-    if depth is not None and not 1 <= depth <= rq.num_stages:
-        raise UserError(f"--depth {depth}: expected 1 to {rq.num_stages}, the codes of a position")
-    pixels = as_bytes(tokenizer.decode(codes[None, ..., :depth], (height, width)))[0]
+    stages = tokenizer.quantizer.num_stages
+    found = _read(path, tokenizer)
+    if depth is not None and not 1 <= depth <= stages:
+        raise UserError(f"--depth {depth}: expected 1 to {stages}, the codes of a position")
+    pixels = as_bytes(tokenizer.decode(found.codes[None, ..., :depth], found.size))[0]
     values = pixels.permute(1, 2, 0).squeeze(-1).numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()
     image, written = require("PIL.Image", "image").fromarray(np.ascontiguousarray(values)), io.BytesIO()
     try:
@@ -80,4 +75,35 @@ def decode_file(tokenizer: ImageTokenizer, path: Path, out: Path, depth: int | N
     except (KeyError, OSError, ValueError) as error:
         raise UserError(f"cannot write {out} ({error}): give --out a name that ends in .png") from error
     files.write(out, written.getvalue())
-    return Codes(codes, (height, width))
+    return found
+
+
+def _read(path: Path, tokenizer: ImageTokenizer) -> Codes:
+    """The codes of a file that :func:`encode_file` wrote with this very tokenizer."""
+    try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("no .npz" if path.is_file() else "no such file")
+        with np.load(path, allow_pickle=False) as content:
+            codes, size, made_by = content["codes"], content["size"], str(content["tokenizer"])
+            if codes.dtype.kind not in "iu" or size.dtype.kind not in "iu" or size.shape != (2,):
+                raise ValueError("codes and size are not whole numbers")
+            height, width = (int(side) for side in size)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not a file of codes ({error}): make one with ghrq image encode") from error
+    if made_by != _fingerprint(tokenizer):
+        raise UserError(f"{path} was encoded by another tokenizer, or before this one was trained on: encode it anew")
+    rq, grid = tokenizer.quantizer, grid_of(height, width)
+    if codes.shape != (*grid, rq.num_stages):
+        raise UserError(
+            f"{path} is damaged: a picture of {width} × {height} has codes of shape {(*grid, rq.num_stages)}, "
+            f"these have {codes.shape}: encode it anew"
+        )
+    if codes.min() < 0 or codes.max() >= rq.codebook_size:
+        wrong = codes.min() if codes.min() < 0 else codes.max()
+        raise UserError(f"{path} is damaged: the code {wrong} is not from 0 to {rq.codebook_size - 1}: encode it anew")
+    return Codes(torch.from_numpy(codes.astype(np.int64)), (height, width))
+
+
+def _fingerprint(tokenizer: ImageTokenizer) -> str:
+    """Of the codebooks: with others, codes mean something else."""
+    return hashlib.sha256(tokenizer.quantizer.codebooks.detach().cpu().numpy()).hexdigest()[:16]

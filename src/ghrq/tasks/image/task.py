@@ -1,5 +1,6 @@
 """Pictures end to end: a tokenizer, a prior over its codes, and what both of them are worth."""
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from ghrq import files
 from ghrq.data import inception
+from ghrq.errors import UserError
 from ghrq.nets.convolutional import grid_of
 from ghrq.nets.rq_transformer import RQTransformer
 from ghrq.optim import RiemannianAdam
@@ -20,6 +23,7 @@ from ghrq.tasks.image import cells, evaluation
 from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats, make_tokenizer
 from ghrq.tasks.image.pictures import load
 from ghrq.tasks.image.recipe import ImageRecipe
+from ghrq.training import processes
 from ghrq.training.loop import Stage
 from ghrq.training.progress import Progress
 from ghrq.training.schedule import shuffled, warmup_and_cosine
@@ -38,15 +42,37 @@ class Image(Task):
     def __init__(self, recipe: ImageRecipe, run: Any) -> None:
         super().__init__(recipe, run)
         self.pictures = load(recipe.data)
+        self._check_pictures()
         self.tokenizer: ImageTokenizer | None = None
         self.prior: GridPrior | None = None
 
     @classmethod
     def check(cls, recipe: ImageRecipe) -> None:
-        """Its pictures are there, and the weights of Inception."""
-        load(recipe.data)
+        """Its pictures are there and enough for the codes, and the weights of Inception are there."""
+        pixels, quantizer = load(recipe.data).train.pixels[:_START_PICTURES], recipe.quantizer
+        count = len(pixels) * math.prod(grid_of(*pixels.shape[2:]))
+        if quantizer.start == "kmeans" and count < quantizer.codebook_size:
+            raise UserError(
+                f"{len(pixels)} pictures give {count} vectors, too few for {quantizer.codebook_size} codes: take more "
+                "or larger pictures (data.size), a smaller quantizer.codebook_size, or quantizer.start=random"
+            )
         if recipe.evaluation.inception:
             inception.weights(recipe.evaluation.inception)
+
+    def _check_pictures(self) -> None:
+        """A folder may have changed since the run was begun: then pictures it learnt from may be among the tests."""
+        digest = hashlib.sha256()
+        for images in self.pictures:
+            digest.update(images.pixels.numpy().data)
+        noted = self.run.folder / "pictures.sha256"
+        if not noted.exists():
+            if processes.is_main():
+                files.write(noted, digest.hexdigest())
+        elif noted.read_text("utf-8") != digest.hexdigest():
+            raise UserError(
+                f"the pictures in {self.recipe.data.source or self.recipe.data.name} are not those that the run in "
+                f"{self.run.folder} was begun with: restore them, or begin a new run"
+            )
 
     def stages(self) -> Iterator[Stage]:
         """See the class."""
@@ -169,5 +195,10 @@ class Image(Task):
         assert self.prior is not None
         assert self.tokenizer is not None
         device = self.tokenizer.quantizer.codebooks.device
+        if (self.codes == self.codes[:1, :1]).all():
+            raise UserError(
+                "every part of every training picture has the same codes, so there is nothing for a prior to learn: "
+                "train the tokenizer longer, or on more pictures"
+            )
         rows = torch.arange(0, len(self.codes), max(1, len(self.codes) // _START_PICTURES))
         self.prior.prior.standardize(self.tokenizer.quantizer.prefixes(self.codes[rows].long().to(device)))
