@@ -113,6 +113,8 @@ def undisturbed(tmp_path_factory):
 def test_stopped_and_gone_on_with(number, command, undisturbed, tmp_path):
     """A signal to the first process alone: the others save what they have, nobody is left behind."""
     arguments = ("reproduce", "tiny_task:Slow", "--seeds", 2, "--jobs", 2, "--out", tmp_path / "runs")
+    hold = tmp_path / "hold"
+    hold.touch()
     process, errors = command(*arguments)
     wait_until(lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2, errors)
     os.kill(process.pid, number)
@@ -125,6 +127,7 @@ def test_stopped_and_gone_on_with(number, command, undisturbed, tmp_path):
     found = runs(tmp_path / "runs")
     assert [run.state for run in found] == ["interrupted"] * 2
     assert all(0 < run.step < 40 for run in found)  # saved on the way out, not at a regular checkpoint
+    hold.unlink()
     process, errors = command(*arguments)
     process.join(120)
     assert process.exitcode == 0, errors.read_text()

@@ -169,10 +169,15 @@ class Tiny(Task):
 
 
 class Slow(Tiny):
-    """Its runs take long enough to be interrupted."""
+    """Its runs can be interrupted: while a file ``hold`` lies beside their folder, they all but stand still."""
+
+    def rows(self, step, salt):
+        if step > 4 and (self.run.folder.parent.parent / "hold").exists():
+            time.sleep(1.0)
+        return super().rows(step, salt)
 
     @classmethod
     def cells(cls, budget, seeds, grid, dataset):
         found = super().cells(budget, seeds, grid, dataset)
-        longer = {"task": "tiny_task:Slow", "pause": 0.05, "optimizer": Optimizer(steps=40)}
+        longer = {"task": "tiny_task:Slow", "optimizer": Optimizer(steps=40)}
         return {name: recipe.model_copy(update=longer) for name, recipe in found.items()}
