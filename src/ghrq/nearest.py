@@ -21,7 +21,7 @@ from ghrq import ball, numerics
 from ghrq.numerics import Curvature
 
 # A chunk of the (N, K) matrix of values: a product and its minimum run several times faster inside the cache.
-CHUNK_BYTES = 4 * 2**20
+CHUNK_BYTES = 8 * 2**20
 
 # Relative rounding error that a row's best value may carry before the row is looked up again, in units of eps.
 _DOUBT = 2.0**17
