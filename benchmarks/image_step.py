@@ -61,8 +61,11 @@ def measure(name: str, repeats: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=15, help="timed steps of each contender")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--repeats", type=timing.positive, default=15, help="timed steps of each contender (%(default)s)"
+    )
+    threads = torch.get_num_threads()
+    parser.add_argument("--threads", type=timing.positive, default=threads, help="for everyone (%(default)s)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print(timing.describe(timing.machine(arguments.threads)))

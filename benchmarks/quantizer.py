@@ -394,7 +394,7 @@ def report(samples: dict, memory: dict, same: dict, optimisers: dict) -> None:
         print(timing.grid(task, {shape: formatted(of[task], ".1f", MIB) for shape, of in memory.items()}))
     print("\nVectors for which peers find all the codes of our Euclidean quantizer\n")
     print(timing.grid("encode", {shape: formatted(shares, ".2%") for shape, shares in same.items()}))
-    print("\nTargets of issue 3\n")
+    print("\nTargets (for the shapes that are listed by default)\n")
     print(timing.table(["target", "shape", "measured", "limit", ""], judge(medians, steps, memory)))
     noise = max(timing.spread(of["ghrq"]) for tasks in samples.values() for of in tasks.values())
     print(f"\nThe quartiles of ghrq's samples lie at most {noise:.0%} of the median apart.")

@@ -23,6 +23,7 @@ from numpy.lib.format import open_memmap
 from timing import Call, Shape
 
 import ghrq
+from ghrq.quantizer.residual import KINDS
 
 BASE = Shape(8192, 32, 512, 4)
 # Each is varied alone, the others stay at the base.
@@ -160,10 +161,10 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stream", action="store_true", help="encode a memory-mapped file instead")
     parser.add_argument(
-        "--rows", type=int, default=STREAM.vectors, metavar="N", help="of the file (default %(default)s)"
+        "--rows", type=timing.positive, default=STREAM.vectors, metavar="N", help="of the file (default %(default)s)"
     )
     parser.add_argument("--base", type=Shape.parse, default=BASE, metavar="SHAPE", help="(default %(default)s)")
-    parser.add_argument("--kind", default="ghrq", help="of quantizer (default %(default)s)")
+    parser.add_argument("--kind", default="ghrq", choices=tuple(KINDS), help="of quantizer (default %(default)s)")
     timing.add_common_options(parser, "scaling", repeats=9)
     chosen = parser.parse_args()
     if chosen.quick:

@@ -252,13 +252,30 @@ def write_json(path: Path, results: dict[str, Any]) -> None:
     print(f"\nwritten to {path}")
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def output(text: str) -> Path:
+    """A file that can be written, for argparse: to find out in the end would be late."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is a folder: expected the name of a file")
+    return path
+
+
 def add_common_options(parser: argparse.ArgumentParser, name: str, repeats: int) -> None:
     cores = os.cpu_count() or 1
-    parser.add_argument("--repeats", type=int, default=repeats, metavar="N", help=f"rounds (default {repeats})")
-    parser.add_argument("--threads", type=int, default=cores, metavar="N", help=f"for everyone (default {cores})")
-    parser.add_argument("--quick", action="store_true", help="a first look: few rounds, not to be cited")
+    parser.add_argument("--repeats", type=positive, default=repeats, metavar="N", help=f"rounds (default {repeats})")
+    parser.add_argument("--threads", type=positive, default=cores, metavar="N", help=f"for everyone (default {cores})")
+    parser.add_argument("--quick", action="store_true", help="a first look: at most 3 rounds, not to be cited")
     default = RESULTS / f"{name}.json"
-    parser.add_argument("--json", type=Path, default=default, metavar="PATH", help="where all samples go (%(default)s)")
+    parser.add_argument(
+        "--json", type=output, default=default, metavar="PATH", help="where all samples go (%(default)s)"
+    )
 
 
 def seeded(threads: int) -> None:

@@ -78,6 +78,22 @@ def test_the_minimum_of_a_row_and_its_place(columns):
     assert torch.equal(best, values.amin(1, keepdim=True))
 
 
+def test_in_float64_too_near_the_boundary_on_both_sides():
+    torch.manual_seed(0)
+    far = torch.cat((torch.full((200, 1), 8.0), torch.full((200, 1), -8.0))).double()
+    x, codes = (ball.expmap0(far * (1.0 + 0.05 * torch.randn_like(far))) for _ in range(2))
+    found = nearest.nearest(x, codes)
+    exact = 2.0 * (x.atanh() - codes.atanh().mT).abs()
+    best = exact.amin(1)
+    assert ((exact.gather(1, found.unsqueeze(1)).squeeze(1) - best) <= 1e-6 * (1.0 + best)).all()
+
+
+def test_what_is_no_number_has_a_code_nevertheless():
+    codes = (sphere(300, 4) * 0.5).float()
+    found = nearest.nearest(torch.full((5, 4), torch.nan), codes)
+    assert ((found >= 0) & (found < 300)).all()
+
+
 def test_chunks_do_not_show(monkeypatch):
     x, codes = (sphere(1000, 8) * 0.9).float(), (sphere(300, 8) * 0.7).float()
     whole = nearest.nearest(x, codes)

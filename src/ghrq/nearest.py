@@ -146,7 +146,7 @@ def _place(values: Tensor, best: Tensor) -> Tensor:
     """
     place = torch.arange(values.shape[1], dtype=values.dtype, device=values.device)
     torch.add(place, values.sub_(best), alpha=_FAR, out=values)
-    return values.amin(dim=1).long()
+    return values.amin(dim=1).long().clamp_(min=0)  # NaN is no place
 
 
 def _doubtful(best: Tensor, square: Tensor, gap: Tensor, least: Tensor, found: Tensor) -> Tensor:
@@ -161,8 +161,14 @@ def _doubtful(best: Tensor, square: Tensor, gap: Tensor, least: Tensor, found: T
 
 
 def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
-    """Search in float64 around the mean of the codes; the best few are compared by their differences from x."""
+    """Search in float64 around the mean of the codes; the best few are compared by their differences from x.
+
+    Where x itself is float64 a product has no digits to spare: all codes are compared by their differences.
+    """
     wide = numerics.wide_dtype(x)
+    if x.dtype == wide and not torch.compiler.is_exporting():
+        length = torch.cdist(x, codes, compute_mode="donot_use_mm_for_euclid_dist")
+        return (length.square_() / gaps).argmin(dim=1)
     x, codes, gaps = x.to(wide), codes.to(wide), gaps.to(wide)
     centre = codes.mean(0)
     x, codes = x - centre, codes - centre

@@ -353,3 +353,16 @@ def test_only_the_nested_rule_telescopes():
     assert quantizer("naive").diagnose(z).telescoping_error > 0.1
     assert quantizer("hra-only").diagnose(z).telescoping_error < 1e-20
     assert quantizer("euclidean").diagnose(z).telescoping_error < 1e-20
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_float64_is_float64_to_the_end(masked):
+    """60 rows: their share in a mean is a number that float32 does not have."""
+    rq = ResidualQuantizer(6, 12, 1, revive_below=0.0).double()
+    z = (0.3 * torch.randn(60, 6, dtype=torch.float64)).requires_grad_()
+    _, codes, loss = rq(z, torch.ones(60, dtype=torch.bool) if masked else None)
+    found = torch.autograd.grad(loss, (z, rq.codebooks))
+    point, code = ball.expmap0(z), rq.codebooks[0][codes[:, 0]]
+    plain = (ball.distance(point.detach(), code) ** 2).mean() + 0.25 * (ball.distance(point, code.detach()) ** 2).mean()
+    for one, other in zip(found, torch.autograd.grad(plain, (z, rq.codebooks)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-13)

@@ -115,14 +115,15 @@ class Coder(nn.Module):
 
     # --- inside --------------------------------------------------------------------------------------------
 
+    def _dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The type that the cascade is computed in: float32, or float64 if vectors or codebooks are."""
+        return torch.float64 if torch.float64 in (dtype, self.codebooks.dtype) else torch.float32
+
     def _computable(self, v: Tensor) -> Tensor:
-        """In the type that the cascade is computed in: float32, or float64 if vectors or codebooks are."""
-        wide = torch.float64 in (v.dtype, self.codebooks.dtype)
-        return v.to(torch.float64 if wide else torch.float32)
+        return v.to(self._dtype(v.dtype))
 
     def _table(self, dtype: torch.dtype) -> CodeTable:
-        wide = torch.float64 in (dtype, self.codebooks.dtype)
-        return code_table(self.codebooks.to(torch.float64 if wide else torch.float32), self.curvature)
+        return code_table(self.codebooks.to(self._dtype(dtype)), self.curvature)
 
     def _scaled(self, v: Tensor) -> Tensor:
         return v if self.scale is None else v * self.scale().to(v.dtype)

@@ -66,7 +66,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             in flat space, so these losses are 4 times the Euclidean ones there.
         aggregation: ``"nested"`` or ``"chained"``, see :mod:`ghrq.quantizer.cascade`.
         gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.straight_through`.
-        commitment: which stages pull the encoder: ``"first"`` or ``"every"``.
+        commitment: which stages pull the encoder: ``"first"`` or ``"every"``; the loss as a number counts all of them.
         discount: ``False`` gives the transported gradient back its factor ``λ_z²`` (for study: it diverges).
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
         codebook_update: ``"gradient"`` (the codebook loss) or ``"ema"`` (moving midpoints; the codebooks then have no
@@ -258,9 +258,9 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
         lead = z.shape[:-1]
         count = lead.numel()
         if mask is None:
-            weights = torch.full((count,), 1.0 / max(count, 1), device=z.device)
+            weights = torch.full((count,), 1.0 / max(count, 1), device=z.device, dtype=self._dtype(z.dtype))
         else:
-            chosen = mask.reshape(-1).float()
+            chosen = mask.reshape(-1).to(self._dtype(z.dtype))
             weights = chosen / chosen.sum().clamp(min=1.0)
         depths = None
         if self.depth_dropout and self.training and dropout:
