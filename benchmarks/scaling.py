@@ -23,7 +23,7 @@ from numpy.lib.format import open_memmap
 from timing import Call, Shape
 
 import ghrq
-from ghrq.quantizer.residual import KINDS
+from ghrq.quantizer import KINDS
 
 BASE = Shape(8192, 32, 512, 4)
 # Each is varied alone, the others stay at the base.

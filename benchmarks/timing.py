@@ -260,7 +260,7 @@ def positive(text: str) -> int:
 
 
 def output(text: str) -> Path:
-    """A file that can be written, for argparse: to find out in the end would be late."""
+    """The name of a file and not of a folder, for argparse: to find out in the end would be late."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{path} is a folder: expected the name of a file")

@@ -89,22 +89,22 @@ def decode(
 
 
 def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> list[Path]:
-    """Where each goes: one to the file ``out``, several into the folder of that name, which is made."""
+    """Where each goes: one to the file ``out``, several into the folder of that name, which need not be there yet."""
     from ghrq.data.tables import check_output
 
     if len(inputs) == 1 and not out.is_dir():
         check_output(out, formats=formats, inputs=inputs)
         return [out]
-    if out.suffix.lower() in formats:
+    if out.suffix.lower() in formats or out.is_file():
         raise UserError(f"--out {out} is one file for {len(inputs)}: name a folder")
     outputs = [out / f"{path.stem}{formats[0]}" for path in inputs]
     twice = next((path for place, path in enumerate(outputs) if path in outputs[:place]), None)
     if twice is not None:
         raise UserError(f"two of the files would be written to {twice}: give them different names")
     check_output(out, formats=None)
-    out.mkdir(exist_ok=True)
-    for output in outputs:
-        check_output(output, formats=formats, inputs=inputs)
+    if out.is_dir():
+        for output in outputs:
+            check_output(output, formats=formats, inputs=inputs)
     return outputs
 
 
@@ -126,6 +126,7 @@ def _each(
 
     with make_progress().patient_bar(label, len(inputs), unit="files") as bar:
         for one, to in zip(inputs, outputs, strict=True):
+            to.parent.mkdir(exist_ok=True)  # only now that a wrong run or name has been refused
             found = work(one, to)
             bar.advance()
     return found

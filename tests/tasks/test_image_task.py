@@ -265,6 +265,7 @@ def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp
         (("decode", "RUN", "text.png", "--out", "a.png"), "is not a file of codes"),
         (("encode", "RUN", "float.tiff", "--out", "a.npz"), "floating point"),
         (("encode", "RUN", "text.png", "text.png", "--out", "a.npz"), "name a folder"),
+        (("encode", "RUN", "text.png", "other.png", "--out", "plain.npy"), "name a folder"),
         (("encode", "RUN", "text.png", "b/text.jpg", "--out", "a.d"), "two of the files"),
         (("decode", "RUN", "none.npz", "--out", "a.png"), "no such file"),
         (("decode", "RUN", "plain.npy", "--out", "a.png"), "is not a file of codes (no .npz)"),
