@@ -3,6 +3,8 @@
 import math
 import os
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -145,8 +147,21 @@ def test_features_are_computed_once_and_kept(tmp_path):
     assert again.count == first.count == 30
     assert torch.equal(again.mean, first.mean)
     assert torch.equal(again.covariance, first.covariance)
-    (kept,) = folder.iterdir()
+    (kept,) = folder.glob("*.safetensors")
     assert kept.name.startswith("mnist-train-30-")
+
+
+def test_who_wants_the_same_features_at_the_same_time_waits_for_them(tmp_path):
+    class Slow(Pixels):
+        def forward(self, images):
+            time.sleep(0.3)
+            return super().forward(images)
+
+    networks, images = [Slow() for _ in range(3)], pictures(30)
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda network: collect_once(tmp_path, "x", "abc", network, images), networks))
+    assert sorted(network.calls for network in networks) == [0, 0, 1]
+    assert all(torch.equal(features.mean, found[0].mean) for features in found)
 
 
 def test_other_pictures_other_counts_and_other_weights_are_other_features(tmp_path):
@@ -156,13 +171,13 @@ def test_other_pictures_other_counts_and_other_weights_are_other_features(tmp_pa
     for given, key in ((images, "abc"), (other, "abc"), (images[:20], "abc"), (images, "def")):
         found = collect_once(tmp_path, "x", key, network, given)
         assert torch.equal(found.mean, collect(network, given).mean)
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
 
 def test_a_damaged_cache_is_made_anew(tmp_path):
     images, network = pictures(30), Pixels()
     first = collect_once(tmp_path, "x", "abc", network, images)
-    (kept,) = tmp_path.iterdir()
+    (kept,) = tmp_path.glob("*.safetensors")
     whole = kept.read_bytes()
     kept.write_bytes(whole[:100])
     assert torch.equal(collect_once(tmp_path, "x", "abc", network, images).mean, first.mean)

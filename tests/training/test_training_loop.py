@@ -103,10 +103,10 @@ def test_bf16_where_asked(run_stage, own, general, kind):
 
 def test_begin_runs_once_and_a_stage_of_no_steps_is_saved(run_stage):
     stage = pull(steps=0)
-    stage.begin = lambda: stage.model.x.data.add_(1.0)
+    stage.begin = lambda _: stage.model.x.data.add_(1.0)
     run = run_stage(stage)
     other = pull(steps=0)
-    other.begin = lambda: pytest.fail("the stage is not new")
+    other.begin = lambda _: pytest.fail("the stage is not new")
     fit(other, run, run.recipe.training, Progress())
     assert other.model.x.tolist() == [1.0, 1.0]
 

@@ -100,7 +100,7 @@ class Tiny(Task):
                 step += 1
                 yield {"x": x * math.nan if recipe.nan_at is not None and step >= recipe.nan_at else x}
 
-        def begin():
+        def begin(_):
             model.eval()
             model.rq.initialize(model.encoder(self.x))
 

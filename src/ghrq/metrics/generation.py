@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import filelock
 import safetensors.torch
 import torch
 import torch.nn.functional as F
@@ -121,7 +122,7 @@ def collect_once(
     batch: int = 32,
     progress: Progress | None = None,
 ) -> Features:
-    """:func:`collect`, kept in ``folder`` for the next time.
+    """:func:`collect`, kept in ``folder`` for the next time and for whoever wants the same now.
 
     Args:
         folder: of the cache; made if it is not there.
@@ -137,18 +138,27 @@ def collect_once(
     key = hashlib.sha256(f"{weights} {tuple(images.shape)} ".encode())
     key.update(images.numpy().tobytes())
     path = folder / f"{name}-{len(images)}-{key.hexdigest()[:16]}.safetensors"
-    try:
-        kept = safetensors.torch.load_file(path)
-        return Features(len(images), kept["mean"], kept["covariance"])
-    except (FileNotFoundError, SafetensorError, KeyError):  # not there, or damaged: a cache is simply made anew
-        pass
-    features = collect(network, images, batch=batch, progress=progress)
+    if (kept := _read(path, len(images))) is not None:
+        return kept
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files.write(path, safetensors.torch.save({"mean": features.mean, "covariance": features.covariance}))
+        # The runs of a table come here at the same time: one does the work, the others wait for it.
+        with filelock.FileLock(path.with_suffix(".lock")):
+            if (kept := _read(path, len(images))) is not None:
+                return kept
+            features = collect(network, images, batch=batch, progress=progress)
+            files.write(path, safetensors.torch.save({"mean": features.mean, "covariance": features.covariance}))
+            return features
     except OSError as error:
         raise UserError(f"cannot write {path} ({error.strerror}): choose a cache folder that can be written") from error
-    return features
+
+
+def _read(path: Path, count: int) -> Features | None:
+    try:
+        kept = safetensors.torch.load_file(path)
+        return Features(count, kept["mean"], kept["covariance"])
+    except (FileNotFoundError, SafetensorError, KeyError):  # not there, or damaged: a cache is simply made anew
+        return None
 
 
 def frechet_distance(mean1: Tensor, covariance1: Tensor, mean2: Tensor, covariance2: Tensor) -> float:

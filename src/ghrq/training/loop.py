@@ -49,7 +49,7 @@ class Stage:
     steps_per_epoch: int
     scheduler: LRScheduler | None = None
     """Steps once after each step of the optimiser."""
-    begin: Callable[[], None] | None = None
+    begin: Callable[[Progress], None] | None = None
     """Called before the first step of a new stage, with the model on its device: a k-means start."""
     validate: Callable[[], dict[str, float]] | None = None
     """Called at the end of each epoch, with the model in eval mode and without gradient; goes to the log."""
@@ -140,7 +140,7 @@ class _Loop:
             stage.model.load_state_dict(checkpoint.model)
             self.step = self.saved_step = checkpoint.step
         elif stage.begin is not None:
-            stage.begin()
+            stage.begin(self.progress)
         self.run.cut_metrics(stage.name, self.step)
         return checkpoint
 

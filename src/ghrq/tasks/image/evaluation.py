@@ -57,9 +57,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """Everything that the tables and the report show; errors are of the test pictures."""
     test = pictures.test
-    codes = encode(tokenizer, test.pixels)
-    depths = range(1, codes.shape[-1] + 1)
-    errors = [mean_squared_error(tokenizer, test.pixels, codes[..., :depth]) for depth in depths]
+    codes = encode(tokenizer, test.pixels, progress)
+    errors = [
+        mean_squared_error(tokenizer, test.pixels, codes[..., :depth], progress)
+        for depth in range(1, codes.shape[-1] + 1)
+    ]
     results: dict[str, Any] = {"mse": errors[-1]}
     if test.coarse is not None:
         recovered = _taxonomy(tokenizer, test, codes)
@@ -70,7 +72,7 @@ def evaluate(
     results["quantizer"] = _diagnose(tokenizer, test.pixels)
     if prior is not None:
         flat = codes.flatten(1, 2)
-        results["prior"] = {"test_loss_by_depth": _prior_losses(prior, flat, test.labels)}
+        results["prior"] = {"test_loss_by_depth": _prior_losses(prior, flat, test.labels, progress)}
         drawn = _draw(recipe.sampling, prior, tokenizer, codes.shape[1:3], len(test.label_names), progress)
         if drawn is not None:
             files.write(run.folder / SAMPLES, safetensors.torch.save({"codes": drawn.to(torch.int32)}))
@@ -91,10 +93,15 @@ def _write_reconstructions(run: Run, tokenizer: ImageTokenizer, pixels: Tensor, 
     files.write(run.folder / RECONSTRUCTIONS, sheet(torch.stack([few, *back])))
 
 
-def encode(tokenizer: ImageTokenizer, pixels: Tensor) -> Tensor:
+def encode(tokenizer: ImageTokenizer, pixels: Tensor, progress: Progress | None = None) -> Tensor:
     """The codes ``(n, h, w, num_stages)`` of bytes ``(n, C, H, W)``."""
     device = tokenizer.quantizer.codebooks.device
-    return torch.cat([tokenizer.encode(part.to(device)).cpu() for part in pixels.split(_BATCH)])
+    codes = []
+    with (progress or Progress()).patient_bar("coding", len(pixels), unit="pictures") as bar:
+        for part in pixels.split(_BATCH):
+            codes.append(tokenizer.encode(part.to(device)).cpu())
+            bar.advance(len(part))
+    return torch.cat(codes)
 
 
 def decode(tokenizer: ImageTokenizer, codes: Tensor, size: Any) -> Tensor:
@@ -108,11 +115,15 @@ def as_bytes(pictures: Tensor) -> Tensor:
     return (255.0 * pictures).round().byte()
 
 
-def mean_squared_error(tokenizer: ImageTokenizer, pixels: Tensor, codes: Tensor) -> float:
+def mean_squared_error(
+    tokenizer: ImageTokenizer, pixels: Tensor, codes: Tensor, progress: Progress | None = None
+) -> float:
     """Of pixels from 0 to 1, between bytes ``(n, C, H, W)`` and what their codes ``(n, h, w, depth)`` stand for."""
     sums = 0.0
-    for part, tuples in zip(pixels.split(_BATCH), codes.split(_BATCH), strict=True):
-        sums += float((decode(tokenizer, tuples, part.shape[2:]) - as_floats(part)).double().square().sum())
+    with (progress or Progress()).patient_bar(f"depth {codes.shape[-1]}", len(pixels), unit="pictures") as bar:
+        for part, tuples in zip(pixels.split(_BATCH), codes.split(_BATCH), strict=True):
+            sums += float((decode(tokenizer, tuples, part.shape[2:]) - as_floats(part)).double().square().sum())
+            bar.advance(len(part))
     return sums / pixels.numel()
 
 
@@ -156,12 +167,14 @@ def _recover(points: Tensor, images: Images, c: float) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _prior_losses(prior: GridPrior, codes: Tensor, labels: Tensor) -> list[float]:
+def _prior_losses(prior: GridPrior, codes: Tensor, labels: Tensor, progress: Progress) -> list[float]:
     """Cross-entropy in nats on pictures it has not seen, one number a depth."""
     device = next(prior.parameters()).device
     sums = torch.zeros(codes.shape[-1], dtype=torch.float64, device=device)
-    for part, classes in zip(codes.split(_BATCH), labels.split(_BATCH), strict=True):
-        sums += prior.losses(part.to(device), classes.to(device)) * len(part)
+    with progress.patient_bar("prior on test pictures", len(codes), unit="pictures") as bar:
+        for part, classes in zip(codes.split(_BATCH), labels.split(_BATCH), strict=True):
+            sums += prior.losses(part.to(device), classes.to(device)) * len(part)
+            bar.advance(len(part))
     return (sums / len(codes)).tolist()
 
 

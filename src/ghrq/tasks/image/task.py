@@ -3,7 +3,6 @@
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ from ghrq.training.loop import Stage
 from ghrq.training.progress import Progress
 from ghrq.training.schedule import shuffled, warmup_and_cosine
 
-# Pictures that k-means starts from, and that are encoded at a time.
-_START_PICTURES, _ENCODED = 2048, 500
+# Pictures that k-means starts from.
+_START_PICTURES = 2048
 
 
 class Image(Task):
@@ -45,6 +44,7 @@ class Image(Task):
         self._check_pictures()
         self.tokenizer: ImageTokenizer | None = None
         self.prior: GridPrior | None = None
+        self._codes: Tensor | None = None
 
     @classmethod
     def check(cls, recipe: ImageRecipe) -> None:
@@ -99,15 +99,14 @@ class Image(Task):
 
         return report.write(results, folder)
 
-    @cached_property
-    def codes(self) -> Tensor:
-        """``(n, T, num_stages)`` of the training pictures, in the smallest type that holds them."""
-        assert self.tokenizer is not None
-        small = torch.uint8 if self.recipe.quantizer.codebook_size <= 256 else torch.int32
-        device = self.tokenizer.quantizer.codebooks.device
-        parts = self.pictures.train.pixels.split(_ENCODED)
-        found = torch.cat([self.tokenizer.encode(part.to(device)).to(small).cpu() for part in parts])
-        return found.flatten(1, 2)
+    def codes(self, progress: Progress | None = None) -> Tensor:
+        """``(n, T, num_stages)`` of the training pictures, in the smallest type that holds them; found once."""
+        if self._codes is None:
+            assert self.tokenizer is not None
+            small = torch.uint8 if self.recipe.quantizer.codebook_size <= 256 else torch.int32
+            found = evaluation.encode(self.tokenizer, self.pictures.train.pixels, progress)
+            self._codes = found.to(small).flatten(1, 2)
+        return self._codes
 
     # --- stages ----------------------------------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class Image(Task):
         return {"mse": evaluation.mean_squared_error(self.tokenizer, pixels, codes)}
 
     @torch.no_grad()
-    def _kmeans_start(self) -> None:
+    def _kmeans_start(self, _: Progress) -> None:
         assert self.tokenizer is not None
         device = self.tokenizer.quantizer.codebooks.device
         drawn = np.random.default_rng(self.recipe.seed).permutation(len(self.pictures.train.pixels))[:_START_PICTURES]
@@ -176,7 +175,7 @@ class Image(Task):
         optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, fused=True)
 
         def take(rows: Tensor) -> dict[str, Tensor]:
-            return {"codes": self.codes[rows], "labels": labels[rows]}
+            return {"codes": self.codes()[rows], "labels": labels[rows]}
 
         return Stage(
             name="prior",
@@ -190,15 +189,16 @@ class Image(Task):
             clip=1.0,
         )
 
-    def _standardize_prior(self) -> None:
+    def _standardize_prior(self, progress: Progress) -> None:
         """Vectors of a few dimensions and any size are to look alike to the prior, whatever the kind."""
         assert self.prior is not None
         assert self.tokenizer is not None
         device = self.tokenizer.quantizer.codebooks.device
-        if (self.codes == self.codes[:1, :1]).all():
+        codes = self.codes(progress)
+        if (codes == codes[:1, :1]).all():
             raise UserError(
                 "every part of every training picture has the same codes, so there is nothing for a prior to learn: "
                 "train the tokenizer longer, or on more pictures"
             )
-        rows = torch.arange(0, len(self.codes), max(1, len(self.codes) // _START_PICTURES))
-        self.prior.prior.standardize(self.tokenizer.quantizer.prefixes(self.codes[rows].long().to(device)))
+        rows = torch.arange(0, len(codes), max(1, len(codes) // _START_PICTURES))
+        self.prior.prior.standardize(self.tokenizer.quantizer.prefixes(codes[rows].long().to(device)))

@@ -175,7 +175,7 @@ class WordNet(Task):
             groups[1]["lr"] = settings.codebook_rate / 4.0
         return RiemannianSGD(groups, lr=settings.rate)
 
-    def _kmeans_start(self) -> None:
+    def _kmeans_start(self, _: Progress) -> None:
         """On every synset once: codes are for all of them, not for the few ancestors that most pairs end in."""
         assert self.embedding is not None
         self.embedding.quantizer.initialize(self.embedding.encoder().detach())
