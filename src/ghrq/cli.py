@@ -112,7 +112,9 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs at a time, sharing the cores; by default one a core, at most 4, or 1 on a GPU."),
+        typer.Option(
+            min=1, help="Runs at a time, sharing the cores; by default about one a core, at most 4, or 1 on a GPU."
+        ),
     ] = None,
 ) -> None:
     """Train all that a task's tables in the paper need, and write them. The same command again goes on.

@@ -13,7 +13,7 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import AgglomerativeClustering
 
 from ghrq import ball
-from ghrq.metrics.taxonomy import LINKAGES, dendrogram_purity, distances, prototypes, recover
+from ghrq.metrics.taxonomy import LINKAGES, SCORES, dendrogram_purity, distances, prototypes, recover, resample
 
 
 def plain_dendrogram_purity(merges, labels):
@@ -139,6 +139,35 @@ def test_prototypes_are_midpoints_class_by_class(c, monkeypatch):
     flat = prototypes(middle(points), labels, 5, c)
     torch.testing.assert_close(flat, expected, rtol=1e-12, atol=1e-14)
     assert not torch.allclose(prototypes(points[:, 0], labels, 5, c), expected, atol=1e-3)
+
+
+def test_resampling_draws_within_classes():
+    """Where all things of a class are in one place it makes no difference which are drawn."""
+    centres, coarse_of = ball.expmap0(torch.randn(12, 3)), torch.arange(12) % 4
+    labels = torch.cat([torch.arange(12), torch.randint(12, (80,))])
+    spread = resample(centres[labels], labels, coarse_of, 1.0, clusters=4, times=5)
+    found = recover(centres, coarse_of, 1.0, clusters=4)
+    assert tuple(spread) == SCORES
+    for name in SCORES:
+        assert spread[name].mean == pytest.approx(getattr(found, name).value, abs=1e-12)
+        assert spread[name].deviation == pytest.approx(0.0, abs=1e-12)
+
+
+def test_resampled_scores_vary_as_those_of_new_things_do():
+    centres, coarse_of = torch.randn(40, 2).double(), torch.arange(40) % 8
+    labels = torch.arange(40).repeat(50)
+
+    def things():
+        return centres[labels] + 4.0 * torch.randn(len(labels), 2).double()
+
+    new = [recover(prototypes(things(), labels, 40, 0.0), coarse_of, 0.0, clusters=8, shuffles=1) for _ in range(200)]
+    spread, again, other = (
+        resample(points, labels, coarse_of, 0.0, clusters=8, seed=seed) for points in [things()] for seed in (1, 1, 2)
+    )
+    assert spread == again != other
+    # The deviation over new things is known to 5 %; one set of things tells it to some 20 %.
+    deviation = np.std([found.sibling_precision.value for found in new])
+    assert spread["sibling_precision"].deviation == pytest.approx(deviation, rel=0.5)
 
 
 def test_distances_are_geodesic_or_euclidean():

@@ -73,6 +73,8 @@ def test_every_kind_from_recipe_to_results(kind: str, coarse: None, tmp_path: Pa
     assert tree["superclass_of"] == [0, 0, 1, 1, 2, 2]
     assert tree["dendrogram_purity"]["random"] < 0.9
     assert tree["of_colours"]["dendrogram_purity"]["value"] == 1.0  # a superclass is a colour
+    assert tree["of_colours"]["resampled"]["dendrogram_purity"]["mean"] == 1.0
+    assert tree["resampled"]["ari"]["deviation"] >= 0.0
     if kind in ("ghrq", "euclidean", "hra-only"):
         assert results["quantizer"]["telescoping_error"] < 1e-9
     for file in (RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES):

@@ -141,6 +141,8 @@ def test_how_many_at_a_time(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert [how_many(None, count) for count in (1, 3, 9)] == [1, 3, 4]
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    assert [how_many(None, count) for count in (1, 2, 3, 4, 9)] == [1, 2, 3, 2, 2]
     assert how_many(6, 9) == 6
     assert how_many(6, 3) == 3
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)

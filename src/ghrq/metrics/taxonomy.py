@@ -33,6 +33,17 @@ class Score(NamedTuple):
     random: float
 
 
+class Spread(NamedTuple):
+    """A score on points drawn anew, many times: its mean and its standard deviation."""
+
+    mean: float
+    deviation: float
+
+
+SCORES = ("ari", "nmi", "purity", "dendrogram_purity", "sibling_precision")
+"""Names of the scores of a :class:`Taxonomy`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Taxonomy:
     """How well a tree over ``m`` prototypes agrees with their superclasses. All scores are at most 1."""
@@ -55,23 +66,26 @@ class Taxonomy:
     """``(m,)``, the cluster of each class."""
 
 
+def centres(points: Tensor, c: float) -> Tensor:
+    """One point for each thing, ``(n, d)`` float64: the midpoint of its ``points (n, positions, d)``."""
+    rows = max(1, _CHUNK // points[0].numel())
+    parts = [part.double() for part in points.split(rows)]
+    return torch.cat([ball.midpoint(part, c=c) if c > 0.0 else part.mean(1) for part in parts])
+
+
 def prototypes(points: Tensor, labels: Tensor, classes: int, c: float) -> Tensor:
     """One point for each class, ``(classes, d)`` float64: the ball's midpoint of its points, their mean for ``c = 0``.
 
     Args:
         points: ``(n, d)``, on the ball of curvature ``-c`` if ``c > 0``; or ``(n, positions, d)``, several for each
-            thing, of which the midpoint over a thing's positions is taken first, then over the things of a class.
+            thing, of which the :func:`centres` are taken first.
         labels: ``(n,)`` int64 from 0 to ``classes - 1``; each class has at least one.
         classes: how many there are.
         c: minus the curvature; 0 is flat.
 
     """
     _check_points(points, labels, classes, c)
-    if points.dim() == 3:
-        rows = max(1, _CHUNK // points[0].numel())
-        parts = [part.double() for part in points.split(rows)]
-        points = torch.cat([ball.midpoint(part, c=c) if c > 0.0 else part.mean(1) for part in parts])
-    points = points.double()
+    points = centres(points, c) if points.dim() == 3 else points.double()
     if c > 0.0:
         return ball.midpoint_from_sums(*midpoint_sums(points, labels, classes, c), c)
     sums = points.new_zeros(classes, points.shape[1]).index_add_(0, labels, points)
@@ -132,6 +146,28 @@ def recover(
         linkage=merges,
         cut=cut,
     )
+
+
+def resample(
+    points: Tensor, labels: Tensor, coarse_of: Tensor, c: float, *, clusters: int = 20, times: int = 50, seed: int = 42
+) -> dict[str, Spread]:
+    """How far the scores are a matter of chance: of which things each class happens to be shown by.
+
+    ``times`` times, as many things as a class has are drawn from it, with replacement, and :func:`recover` scores their
+    prototypes. Arguments as for :func:`prototypes` and :func:`recover`; the same ``seed`` draws the same things.
+    """
+    chance = np.random.default_rng(seed)
+    order = torch.argsort(labels, stable=True)
+    size = torch.bincount(labels, minlength=len(coarse_of))
+    first, many = (size.cumsum(0) - size)[labels[order]], size[labels[order]]
+    found: dict[str, list[float]] = {name: [] for name in SCORES}
+    for _ in range(times):
+        place = first + (torch.from_numpy(chance.random(len(labels))) * many).long()
+        drawn = prototypes(points[order[place]], labels[order], len(coarse_of), c)
+        scored = recover(drawn, coarse_of, c, clusters=clusters, shuffles=1)
+        for name, values in found.items():
+            values.append(getattr(scored, name).value)
+    return {name: Spread(float(np.mean(values)), float(np.std(values))) for name, values in found.items()}
 
 
 def dendrogram_purity(linkage: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:

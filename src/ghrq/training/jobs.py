@@ -32,8 +32,12 @@ def how_many(asked: int | None, count: int) -> int:
         if asked not in (None, 1):
             raise UserError(f"--jobs {asked}: several processes work on each run already, leave the option out")
         return 1
-    if asked is None:
-        asked = 1 if torch.accelerator.is_available() else min(torch.get_num_threads(), MOST)
+    if asked is None and torch.accelerator.is_available():
+        asked = 1
+    elif asked is None:
+        cores = torch.get_num_threads()
+        # Three runs on two cores: all at once, or one core would be idle while the third run has the other.
+        asked = min(count if count <= 1.5 * cores else cores, MOST)
     return max(1, min(asked, count))
 
 

@@ -156,11 +156,14 @@ def _taxonomy(tokenizer: ImageTokenizer, images: Images, codes: Tensor) -> dict[
 
 def _recover(points: Tensor, images: Images, c: float) -> dict[str, Any]:
     """From points ``(n, positions, d)`` of the pictures."""
-    centres = taxonomy.prototypes(points, images.labels, len(images.label_names), c)
-    found = taxonomy.recover(centres, images.coarse_of_labels(), c, clusters=len(images.coarse_names))
-    scores = ("ari", "nmi", "purity", "dendrogram_purity", "sibling_precision")
+    of_pictures, coarse_of = taxonomy.centres(points, c), images.coarse_of_labels()
+    clusters = len(images.coarse_names)
+    prototypes = taxonomy.prototypes(of_pictures, images.labels, len(images.label_names), c)
+    found = taxonomy.recover(prototypes, coarse_of, c, clusters=clusters)
+    resampled = taxonomy.resample(of_pictures, images.labels, coarse_of, c, clusters=clusters)
     return {
-        **{name: getattr(found, name)._asdict() for name in scores},
+        **{name: getattr(found, name)._asdict() for name in taxonomy.SCORES},
+        "resampled": {name: spread._asdict() for name, spread in resampled.items()},
         "cophenetic": found.cophenetic,
         "linkage": found.linkage.tolist(),
     }
