@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from ghrq.report.console import columns
 if TYPE_CHECKING:
     from ghrq.tasks.image.files import Codes
     from ghrq.tasks.image.models import ImageTokenizer
+    from ghrq.training.progress import Progress
 
 _Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of the task image.")]
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tiff")
@@ -51,7 +53,7 @@ def encode(
 
     outputs = _outputs(pictures, out, (".npz",))
     tokenizer = _tokenizer(run)
-    codes, (height, width) = _each(lambda one, to: encode_file(tokenizer, one, to), pictures, outputs, "encoding")
+    codes, (height, width) = _each(partial(encode_file, tokenizer), pictures, outputs, "encoding")
     rq = tokenizer.quantizer
     bits = codes.numel() * (rq.codebook_size - 1).bit_length()
     colours = "grey" if tokenizer.encoder.channels == 1 else "colour"
@@ -83,7 +85,7 @@ def decode(
 
     outputs = _outputs(codes, out, _PICTURES)
     tokenizer = _tokenizer(run)
-    found = _each(lambda one, to: decode_file(tokenizer, one, to, depth), codes, outputs, "decoding")
+    found = _each(partial(decode_file, tokenizer, depth=depth), codes, outputs, "decoding")
     size = [("picture", f"{found.size[1]} × {found.size[0]}")] if len(codes) == 1 else []
     print(columns([*size, ("written to", str(out))]))
 
@@ -119,14 +121,16 @@ def _tokenizer(run: Path) -> "ImageTokenizer":
 
 
 def _each(
-    work: "Callable[[Path, Path], Codes]", inputs: Sequence[Path], outputs: Sequence[Path], label: str
+    work: "Callable[[Path, Path, Progress], Codes]", inputs: Sequence[Path], outputs: Sequence[Path], label: str
 ) -> "Codes":
-    """Do all, under a bar when it takes long; what came of the last."""
-    from ghrq.training.progress import make_progress
+    """Do all, under a bar when it takes long: of the files, or of what a single one is made of. The last result."""
+    from ghrq.training.progress import Progress, make_progress
 
-    with make_progress().patient_bar(label, len(inputs), unit="files") as bar:
+    progress = make_progress()
+    of_files, of_one = (progress, Progress()) if len(inputs) > 1 else (Progress(), progress)
+    with of_files.patient_bar(label, len(inputs), unit="files") as bar:
         for one, to in zip(inputs, outputs, strict=True):
             to.parent.mkdir(exist_ok=True)  # only now that a wrong run or name has been refused
-            found = work(one, to)
+            found = work(one, to, of_one)
             bar.advance()
     return found

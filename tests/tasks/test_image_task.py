@@ -15,9 +15,10 @@ from ghrq.tasks.image import Image, evaluation, report
 from ghrq.tasks.image import pictures as pictures_module
 from ghrq.tasks.image.cells import KINDS, cells
 from ghrq.tasks.image.evaluation import RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES, mean_squared_error
-from ghrq.tasks.image.files import _fingerprint, load_tokenizer
+from ghrq.tasks.image.files import _fingerprint, decode_file, encode_file, load_tokenizer
 from ghrq.tasks.image.models import as_floats, make_tokenizer
 from ghrq.tasks.image.recipe import Data, ImageRecipe
+from ghrq.training.progress import Progress
 from ghrq.training.recipe import load_recipe
 from ghrq.training.train import train
 
@@ -236,6 +237,25 @@ def test_a_picture_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path
             found = np.asarray(back)
         expected = tokenizer.decode(torch.from_numpy(codes[None, ..., :depth].astype(np.int64)), (30, 45))[0, 0]
         np.testing.assert_array_equal(found, (255 * expected).round().byte().numpy())
+
+
+@pytest.mark.parametrize("positions", [1, 40, 12 * 9])
+def test_a_large_picture_is_coded_strip_by_strip_as_in_one_piece(
+    positions: int, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    Pillow.fromarray(random.integers(0, 256, (90, 45), dtype=np.uint8)).save(tmp_path / "mine.png")
+    tokenizer, told = load_tokenizer(run), Progress()
+    whole = encode_file(tokenizer, tmp_path / "mine.png", tmp_path / "whole.npz", told)
+    decode_file(tokenizer, tmp_path / "whole.npz", tmp_path / "whole.png", told)
+    monkeypatch.setattr("ghrq.tasks.image.files._STRIP", positions)
+    parts = encode_file(tokenizer, tmp_path / "mine.png", tmp_path / "parts.npz", told)
+    decode_file(tokenizer, tmp_path / "whole.npz", tmp_path / "parts.png", told)
+    assert whole.codes.shape == (23, 12, 3)
+    assert torch.equal(parts.codes, whole.codes)
+    with Pillow.open(tmp_path / "whole.png") as first, Pillow.open(tmp_path / "parts.png") as second:
+        # Sums in another order may round the other way.
+        np.testing.assert_allclose(np.asarray(second, dtype=int), np.asarray(first, dtype=int), atol=1)
 
 
 def test_several_at_once(run: Path, ghrq, tmp_path: Path) -> None:

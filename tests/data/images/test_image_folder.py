@@ -64,8 +64,20 @@ def test_grey_if_all_are(tmp_path):
     train, test = both(tmp_path)
     assert train.pixels.shape == (1, 1, 4, 4)
     assert sorted(torch.cat((train.pixels, test.pixels))[:, 0, 0, 0].tolist()) == [100, 200]
-    save(tmp_path / "three.png", flat(50))
+    palette = Image.fromarray(flat(2, 1)).convert("P")
+    palette.putpalette([0, 0, 0, 90, 90, 90, 150, 150, 150])
+    palette.save(tmp_path / "three.png")
+    train, test = both(tmp_path)
+    assert sorted(torch.cat((train.pixels, test.pixels))[:, 0, 0, 0].tolist()) == [100, 150, 200]
+    palette.putpalette([0, 0, 0, 90, 90, 90, 150, 160, 150])
+    palette.save(tmp_path / "three.png")
     assert all(images.pixels.shape[1] == 3 for images in both(tmp_path))
+
+
+def test_of_32_bits_it_is_not_known_what_is_white(tmp_path):
+    save(tmp_path / "deep.tiff", np.full((6, 6), 2**20, dtype=np.int32))
+    with pytest.raises(UserError, match=r"deep\.tiff cannot be read .*32 bits.*save it with 8 or 16"):
+        read_picture(tmp_path / "deep.tiff", None, 1)
 
 
 def test_the_middle_square_is_resized(tmp_path):

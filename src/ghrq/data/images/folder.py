@@ -32,7 +32,7 @@ def load_folder(split: Split, source: str, size: int) -> Images:
         raise UserError(f"there is no folder {str(root)!r}: name one with pictures as source (data.source of a recipe)")
     names = _pictures(root)
     classes = _classes(root, names)
-    channels = 1 if all(_mode(root / name) in _GREY for name in names) else 3
+    channels = 1 if all(_is_grey(root / name) for name in names) else 3
     chosen = _split(names, split)
     pixels = torch.empty((len(chosen), channels, size, size), dtype=torch.uint8)
     with make_progress().patient_bar(f"reading {root.name}", len(chosen), unit="pictures") as bar:
@@ -71,17 +71,23 @@ def _opaque(picture: Any) -> Any:
             "its pixels are floating point numbers, so what is white is unknown; save it with 8 or 16 bits"
         )
     if picture.mode.startswith("I"):
-        return image_module.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+        values = np.asarray(picture).astype(np.int64)
+        if values.min() < 0 or values.max() >= 2**16:
+            raise ValueError("its pixels have 32 bits, so what is white is unknown; save it with 8 or 16 bits")
+        return image_module.fromarray((values >> 8).astype(np.uint8))
     if picture.has_transparency_data:
         layer = picture.convert("RGBA")
         return image_module.alpha_composite(image_module.new("RGBA", layer.size, "white"), layer)
     return picture
 
 
-def _mode(path: Path) -> str:
+def _is_grey(path: Path) -> bool:
     try:
         with require("PIL.Image", "image").open(path) as file:
-            return str(file.mode)
+            if file.mode != "P":
+                return file.mode in _GREY
+            palette = np.array(file.getpalette("RGB")).reshape(-1, 3)
+            return bool((palette == palette[:, :1]).all())
     except Exception as error:  # as above
         raise _broken(path, error) from error
 

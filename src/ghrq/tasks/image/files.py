@@ -3,6 +3,7 @@
 import hashlib
 import io
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,14 +14,19 @@ from torch import Tensor
 from ghrq import files
 from ghrq.data.images import folder
 from ghrq.errors import UserError, require
-from ghrq.nets.convolutional import grid_of
+from ghrq.nets.convolutional import STRIDE, grid_of
 from ghrq.tasks.image.evaluation import as_bytes
 from ghrq.tasks.image.models import ImageTokenizer, make_tokenizer
 from ghrq.tasks.image.recipe import ImageRecipe
 from ghrq.training.checkpoint import newest_checkpoint
+from ghrq.training.progress import Progress
 from ghrq.training.run import Run
 
 _ENCODER_INPUT = "encoder.layers.0.weight"
+
+# Positions of the grid that are coded at a time: a large picture goes strip by strip, or it would take its size in
+# memory a hundred times over. A strip sees so many rows of the grid more above and below: all that the networks see.
+_STRIP, _MARGIN = 2**16, 2
 
 
 class Codes(NamedTuple):
@@ -46,10 +52,14 @@ def load_tokenizer(run_folder: Path) -> ImageTokenizer:
     return tokenizer.eval()
 
 
-def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path) -> Codes:
+def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path, progress: Progress) -> Codes:
     """Write the codes of a picture of any size to an ``.npz`` file."""
     pixels = folder.read_picture(picture, None, tokenizer.encoder.channels)
-    codes = tokenizer.encode(pixels.unsqueeze(0))[0]
+    parts = []
+    for strip in _strips(grid_of(*pixels.shape[1:]), progress):
+        seen = pixels[:, STRIDE * strip.low : STRIDE * strip.high]
+        parts.append(tokenizer.encode(seen.unsqueeze(0))[0, strip.start - strip.low : strip.stop - strip.low])
+    codes = torch.cat(parts)
     written = io.BytesIO()
     np.savez_compressed(
         written,
@@ -61,13 +71,21 @@ def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path) -> Codes:
     return Codes(codes, (pixels.shape[1], pixels.shape[2]))
 
 
-def decode_file(tokenizer: ImageTokenizer, path: Path, out: Path, depth: int | None = None) -> Codes:
+def decode_file(
+    tokenizer: ImageTokenizer, path: Path, out: Path, progress: Progress, depth: int | None = None
+) -> Codes:
     """Write the picture that the first ``depth`` codes (by default all) of a file stand for; by the name of ``out``."""
     stages = tokenizer.quantizer.num_stages
     found = _read(path, tokenizer)
     if depth is not None and not 1 <= depth <= stages:
         raise UserError(f"--depth {depth}: expected 1 to {stages}, the codes of a position")
-    pixels = as_bytes(tokenizer.decode(found.codes[None, ..., :depth], found.size))[0]
+    height, width = found.size
+    parts = []
+    for strip in _strips(grid_of(height, width), progress):
+        rows = min(height, STRIDE * strip.high) - STRIDE * strip.low
+        seen = as_bytes(tokenizer.decode(found.codes[None, strip.low : strip.high, :, :depth], (rows, width)))[0]
+        parts.append(seen[:, STRIDE * (strip.start - strip.low) : STRIDE * (strip.stop - strip.low)])
+    pixels = torch.cat(parts, dim=1)
     values = pixels.permute(1, 2, 0).squeeze(-1).numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()
     image, written = require("PIL.Image", "image").fromarray(np.ascontiguousarray(values)), io.BytesIO()
     try:
@@ -76,6 +94,26 @@ def decode_file(tokenizer: ImageTokenizer, path: Path, out: Path, depth: int | N
         raise UserError(f"cannot write {out} ({error}): give --out a name that ends in .png") from error
     files.write(out, written.getvalue())
     return found
+
+
+class _Strip(NamedTuple):
+    """Rows of a grid from ``start`` to ``stop``, and from ``low`` to ``high`` with the margins."""
+
+    start: int
+    stop: int
+    low: int
+    high: int
+
+
+def _strips(grid: tuple[int, int], progress: Progress) -> Iterator[_Strip]:
+    """A grid's rows, a strip at a time, under a bar when that takes long."""
+    height, width = grid
+    rows = max(1, _STRIP // width)
+    with progress.patient_bar("strips", -(-height // rows)) as bar:
+        for start in range(0, height, rows):
+            stop = min(start + rows, height)
+            yield _Strip(start, stop, max(0, start - _MARGIN), min(height, stop + _MARGIN))
+            bar.advance()
 
 
 def _read(path: Path, tokenizer: ImageTokenizer) -> Codes:
