@@ -76,6 +76,8 @@ def test_every_kind_from_recipe_to_results(kind: str, coarse: None, tmp_path: Pa
     assert tree["of_colours"]["dendrogram_purity"]["value"] == 1.0  # a superclass is a colour
     assert tree["of_colours"]["resampled"]["dendrogram_purity"]["mean"] == 1.0
     assert tree["resampled"]["ari"]["deviation"] >= 0.0
+    logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert any(-1.0 <= line.get("validation/ari", 2.0) <= 1.0 for line in logged)
     if kind in ("ghrq", "euclidean", "hra-only"):
         assert results["quantizer"]["telescoping_error"] < 1e-9
     for file in (RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES):

@@ -136,17 +136,34 @@ def _diagnose(tokenizer: ImageTokenizer, pixels: Tensor) -> dict[str, Any]:
     return tokenizer.quantizer.diagnose(z).to_dict()
 
 
+def validate(tokenizer: ImageTokenizer, images: Images) -> dict[str, float]:
+    """What settings are to be chosen by: the error and, where there are superclasses, ARI of held-out pictures."""
+    codes = encode(tokenizer, images.pixels)
+    found = {"mse": mean_squared_error(tokenizer, images.pixels, codes)}
+    classes = len(images.label_names)
+    if images.coarse is not None and len(images.labels.unique()) == classes:
+        c = tokenizer.quantizer.curvature
+        prototypes = taxonomy.prototypes(_points(tokenizer, codes), images.labels, classes, c)
+        clusters = len(images.coarse_names)
+        found["ari"] = taxonomy.recover(prototypes, images.coarse_of_labels(), c, clusters=clusters).ari.value
+    return found
+
+
+def _points(tokenizer: ImageTokenizer, codes: Tensor) -> Tensor:
+    """What codes ``(n, h, w, num_stages)`` stand for on the ball: ``(n, h·w, d)``."""
+    rq = tokenizer.quantizer
+    return torch.cat([rq.points(rq.decode(part.flatten(1, 2))).cpu() for part in codes.split(_BATCH)])
+
+
 def _taxonomy(tokenizer: ImageTokenizer, images: Images, codes: Tensor) -> dict[str, Any]:
     """Superclass recovery from what the codes stand for, under the quantizer's own convention and geometry.
 
     Beside it the same from the mean colour of the pixels of each position: what needs no codes and no learning.
     """
-    rq = tokenizer.quantizer
-    points = torch.cat([rq.points(rq.decode(part.flatten(1, 2))).cpu() for part in codes.split(_BATCH)])
     height, width = codes.shape[1:3]
     colours = F.adaptive_avg_pool2d(as_floats(images.pixels), (height, width)).flatten(2).mT
     return {
-        **_recover(points, images, rq.curvature),
+        **_recover(_points(tokenizer, codes), images, tokenizer.quantizer.curvature),
         "of_colours": _recover(colours, images, 0.0),
         "classes": list(images.label_names),
         "superclasses": list(images.coarse_names),

@@ -138,9 +138,7 @@ class Image(Task):
 
     def _validate(self) -> dict[str, float]:
         assert self.tokenizer is not None
-        pixels = self.pictures.validation.pixels
-        codes = evaluation.encode(self.tokenizer, pixels)
-        return {"mse": evaluation.mean_squared_error(self.tokenizer, pixels, codes)}
+        return evaluation.validate(self.tokenizer, self.pictures.validation)
 
     @torch.no_grad()
     def _kmeans_start(self, _: Progress) -> None:
