@@ -50,7 +50,8 @@ class Stage:
     scheduler: LRScheduler | None = None
     """Steps once after each step of the optimiser."""
     begin: Callable[[Progress], None] | None = None
-    """Called before the first step of a new stage, with the model on its device: a k-means start."""
+    """Called before the first step of a new stage, with the model on its device: a k-means start.
+    What takes long shows it by the progress it is given."""
     validate: Callable[[], dict[str, float]] | None = None
     """Called at the end of each epoch, with the model in eval mode and without gradient; goes to the log."""
     clip: float | None = None

@@ -140,12 +140,9 @@ def validate(tokenizer: ImageTokenizer, images: Images) -> dict[str, float]:
     """What settings are to be chosen by: the error and, where there are superclasses, ARI of held-out pictures."""
     codes = encode(tokenizer, images.pixels)
     found = {"mse": mean_squared_error(tokenizer, images.pixels, codes)}
-    classes = len(images.label_names)
-    if images.coarse is not None and len(images.labels.unique()) == classes:
-        c = tokenizer.quantizer.curvature
-        prototypes = taxonomy.prototypes(_points(tokenizer, codes), images.labels, classes, c)
-        clusters = len(images.coarse_names)
-        found["ari"] = taxonomy.recover(prototypes, images.coarse_of_labels(), c, clusters=clusters).ari.value
+    # A class that no picture is held out of has no prototype.
+    if images.coarse is not None and len(images.labels.unique()) == len(images.label_names):
+        found["ari"] = _tree(_points(tokenizer, codes), images, tokenizer.quantizer.curvature).ari.value
     return found
 
 
@@ -173,17 +170,22 @@ def _taxonomy(tokenizer: ImageTokenizer, images: Images, codes: Tensor) -> dict[
 
 def _recover(points: Tensor, images: Images, c: float) -> dict[str, Any]:
     """From points ``(n, positions, d)`` of the pictures."""
-    of_pictures, coarse_of = taxonomy.centres(points, c), images.coarse_of_labels()
+    of_pictures = taxonomy.centres(points, c)
+    found = _tree(of_pictures, images, c)
     clusters = len(images.coarse_names)
-    prototypes = taxonomy.prototypes(of_pictures, images.labels, len(images.label_names), c)
-    found = taxonomy.recover(prototypes, coarse_of, c, clusters=clusters)
-    resampled = taxonomy.resample(of_pictures, images.labels, coarse_of, c, clusters=clusters)
+    resampled = taxonomy.resample(of_pictures, images.labels, images.coarse_of_labels(), c, clusters=clusters)
     return {
         **{name: getattr(found, name)._asdict() for name in taxonomy.SCORES},
         "resampled": {name: spread._asdict() for name, spread in resampled.items()},
         "cophenetic": found.cophenetic,
         "linkage": found.linkage.tolist(),
     }
+
+
+def _tree(points: Tensor, images: Images, c: float) -> taxonomy.Taxonomy:
+    """From points ``(n, d)`` or ``(n, positions, d)`` of the pictures."""
+    prototypes = taxonomy.prototypes(points, images.labels, len(images.label_names), c)
+    return taxonomy.recover(prototypes, images.coarse_of_labels(), c, clusters=len(images.coarse_names))
 
 
 @torch.no_grad()

@@ -173,7 +173,7 @@ def _resampled(groups: Sequence[Group], first: Group) -> Table:
     baseline = Row("mean colours", entries(first, "taxonomy", "of_colours"), note="nothing learnt")
     return Table(
         "Superclass recovery, other pictures",
-        "The same with the test pictures of each class drawn anew, with replacement, 50 times: the mean, and the "
+        "The same with the test pictures of each class drawn anew, with replacement, many times: the mean, and the "
         "standard deviation. Kinds that are nearer to each other than that are not told apart by these pictures.",
         [c for title in _SCORES.values() for c in (Column(title, ".3f", "highest"), Column("±", ".3f", aside=True))],
         [Block("", rows), Block("what codes must beat", [baseline], compete=False)],
