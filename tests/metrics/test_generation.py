@@ -1,5 +1,6 @@
 """Fréchet distance and Inception Score: closed forms, scipy and torchmetrics as oracles, and the real Inception."""
 
+import hashlib
 import math
 import os
 import sys
@@ -14,14 +15,15 @@ from torch import nn
 
 from ghrq.data.inception import SHA256, WHEEL, weights
 from ghrq.errors import UserError
+from ghrq.metrics import generation
 from ghrq.metrics.generation import (
     Features,
-    classifier_score,
     collect,
     collect_once,
     frechet_distance,
     inception,
     inception_score,
+    last_layer,
 )
 from ghrq.nets.classifier import SmallClassifier
 
@@ -236,13 +238,6 @@ def test_it_is_the_mean_divergence_and_torchmetrics_score():
     assert inception_score(p, splits=5) == pytest.approx((mean.item(), deviation.item()), rel=1e-4)
 
 
-def test_a_classifier_scores_pictures():
-    classifier, images = SmallClassifier(1, 10), pictures(50)
-    expected = inception_score(classifier.eval()(images).double().softmax(1), splits=2)
-    assert classifier_score(classifier.train(), images, splits=2, batch=8) == pytest.approx(expected, rel=1e-5)
-    assert classifier.training
-
-
 def test_logits_are_not_taken_for_probabilities():
     with pytest.raises(ValueError, match="softmax"):
         inception_score(torch.randn(20, 5))
@@ -296,6 +291,15 @@ def test_another_program_is_never_loaded(tmp_path):
     other.write_bytes(b"print('hello')")
     with pytest.raises(UserError, match=rf"other\.pt.*SHA-256.*{SHA256}"):
         inception(other)
+
+
+def test_the_last_layer_is_read_from_the_one_known_file(tmp_path, monkeypatch):
+    path, layer = tmp_path / "weights.pth", torch.randn(1008, 2048)
+    torch.save({"fc.weight": layer, "fc.bias": torch.randn(1008)}, path)
+    with pytest.raises(UserError, match=r"weights\.pth.*SHA-256"):
+        last_layer(path)
+    monkeypatch.setattr(generation, "COMPLETE_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    torch.testing.assert_close(last_layer(path), layer)
 
 
 def test_distances_of_features_are_symmetric():

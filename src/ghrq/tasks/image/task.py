@@ -58,6 +58,7 @@ class Image(Task):
             )
         if recipe.evaluation.inception:
             inception.weights(recipe.evaluation.inception)
+            inception.complete_weights()
 
     def _check_pictures(self) -> None:
         """A folder may have changed since the run was begun: then pictures it learnt from may be among the tests."""
