@@ -7,9 +7,9 @@ asinh is monotone and the gap of x is the same for all codes, so with ``w_j = 1/
 (the last step uses ``w_j = 1 + c w_j‖y_j‖²`` and drops what is constant along j). That is one product of matrices
 ``(N, d+1)`` and ``(d+1, K)``, the same as in flat space: no transcendental function, no ``(N, K, d)`` tensor.
 
-In float32 the product cannot tell codes apart that are much nearer to x than x is to the origin. Rows where the
-best value is that small are looked up again in float64, centred on the codebook; they are rare unless codes
-sit in one place.
+In float32 the product cannot tell codes apart that are much nearer to x than x is to the origin. Of the rows where the
+best value is that small, those with a rival within the reach of rounding are looked up again in float64, centred on the
+codebook; they are rare unless codes sit in one place.
 """
 
 from typing import NamedTuple
@@ -25,6 +25,9 @@ CHUNK_BYTES = 8 * 2**20
 
 # Relative rounding error that a row's best value may carry before the row is looked up again, in units of eps.
 _DOUBT = 2.0**17
+
+# How far rounding may take a value of the product, in units of eps for each of its d+1 terms: twice what it can.
+_REACH = 8.0
 
 # How many candidates of a second look are compared by their differences: near-duplicates come in twos and threes.
 _FEW = 4
@@ -113,10 +116,16 @@ def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest
             stop = start + len(part)
             best[start:stop], index[start:stop] = _minimum(torch.mm(part, table.matrix, out=values[: len(part)]))
     found = table.gaps.index_select(0, index).unsqueeze(1)
-    doubtful = _doubtful(best, square, gap, table.least, found)
-    if doubtful.any():
-        again = doubtful.squeeze(1).nonzero().squeeze(1)
+    # Where some code is so near that rounding may have chosen it: w is at most 1/smallest, as a code that lies much
+    # nearer to x than the one found has about x's own gap.
+    smallest = torch.minimum(found, torch.maximum(gap, table.least))
+    eps = torch.finfo(x.dtype).eps
+    doubtful = torch.add(square, best, alpha=2.0).mul_(smallest) < _DOUBT * eps * square
+    again = doubtful.squeeze(1).nonzero().squeeze(1)
+    if again.shape[0]:
+        reach = _REACH * left.shape[1] * eps * square / smallest
         for part in again.split(chunk):
+            part = part[_rivalled(left.index_select(0, part) @ table.matrix, reach.index_select(0, part))]
             index[part] = _exact_search(x[part], table.codes, table.gaps)
         found = table.gaps.index_select(0, index).unsqueeze(1)
     return Nearest(index, found)
@@ -149,15 +158,14 @@ def _place(values: Tensor, best: Tensor) -> Tensor:
     return values.amin(dim=1).long().clamp_(min=0)  # NaN is no place
 
 
-def _doubtful(best: Tensor, square: Tensor, gap: Tensor, least: Tensor, found: Tensor) -> Tensor:
-    """Rows whose best ``w‖x - y‖²`` is so small against ``w‖x‖²`` that rounding may have chosen the code.
+def _rivalled(values: Tensor, reach: Tensor) -> Tensor:
+    """Whether a row of ``values (rows, K)``, which is overwritten, has a second value within ``reach (rows, 1)`` / 2.
 
-    A code that lies much nearer to x than the one with the gap ``found`` has about x's own gap, which bounds its w.
-    ``least (1,)`` is the smallest gap of all codes, everything else is ``(N, 1)``.
+    Differences from the smallest are cut off at ``reach``. One is 0; a rival takes the sum of the others down by half
+    of one. Comparing and counting would take ten times longer.
     """
-    value = torch.add(square, best, alpha=2.0)
-    smallest = torch.minimum(found, torch.maximum(gap, least))
-    return value.mul_(smallest) < _DOUBT * torch.finfo(best.dtype).eps * square
+    torch.minimum(values.sub_(values.amin(1, keepdim=True)), reach, out=values)
+    return values.sum(1) < (values.shape[1] - 1.5) * reach.squeeze(1)
 
 
 def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:

@@ -34,9 +34,11 @@ def midpoint_sums(
     """
     factor = 2.0 / ball.gap(x, c)
     weight = torch.ones_like(factor) if weights is None else weights.to(factor.dtype).unsqueeze(-1)
-    s = factor.new_zeros(count, x.shape[-1]).index_add_(0, index, weight * factor * x.to(factor.dtype))
-    t = factor.new_zeros(count, 1).index_add_(0, index, weight * (factor - 1.0))
-    return s, t
+    share = weight * factor
+    # In place: a product of its own would be twice the memory of x once more.
+    s = factor.new_zeros(count, x.shape[-1]).index_add_(0, index, x.to(factor.dtype, copy=True).mul_(share))
+    t = factor.new_zeros(count).scatter_add_(0, index, (share - weight).squeeze(-1))
+    return s, t.unsqueeze(-1)
 
 
 @torch.no_grad()
