@@ -122,6 +122,16 @@ def test_a_broken_picture_names_its_file(content, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_broken_pictures_are_named_all_at_once(tmp_path):
+    for number in range(10, 40):
+        save(tmp_path / f"{number}.png", flat(number))
+    for number in (14, 25, 38):  # by their names, all in the training split
+        (tmp_path / f"{number}.png").write_bytes(b"no picture")
+    expected = r"14\.png cannot be read as a picture .*: repair it or take it out; 2 more .*, either: 25\.png, 38\.png$"
+    with pytest.raises(UserError, match=expected):
+        load("folder", split="train", source=str(tmp_path))
+
+
 def test_folders_that_cannot_be_used(tmp_path):
     with pytest.raises(UserError, match="needs a source"):
         load("folder", split="train")

@@ -15,6 +15,8 @@ from ghrq.training.progress import make_progress
 
 TEST_SHARE = 0.1
 _SEED = "ghrq"
+# Broken pictures that an error names.
+_NAMED = 20
 _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F"}
 
 
@@ -35,10 +37,16 @@ def load_folder(split: Split, source: str, size: int) -> Images:
     channels = 1 if all(_is_grey(root / name) for name in names) else 3
     chosen = _split(names, split)
     pixels = torch.empty((len(chosen), channels, size, size), dtype=torch.uint8)
+    broken: dict[str, UserError] = {}
     with make_progress().patient_bar(f"reading {root.name}", len(chosen), unit="pictures") as bar:
         for row, name in enumerate(chosen):
-            pixels[row] = read_picture(root / name, size, channels)
+            try:
+                pixels[row] = read_picture(root / name, size, channels)
+            except UserError as error:
+                broken[name] = error
             bar.advance()
+    if broken:
+        raise _all_of(broken)
     place = {label: row for row, label in enumerate(classes)}
     labels = [place[name.split("/")[0]] if "/" in name else 0 for name in chosen]
     return Images(pixels, torch.tensor(labels), classes)
@@ -88,8 +96,8 @@ def _is_grey(path: Path) -> bool:
                 return file.mode in _GREY
             palette = np.array(file.getpalette("RGB")).reshape(-1, 3)
             return bool((palette == palette[:, :1]).all())
-    except Exception as error:  # as above
-        raise _broken(path, error) from error
+    except Exception:  # as above
+        return True  # reading it will say what is wrong, and with which others
 
 
 def _broken(path: str | Path, error: Exception) -> UserError:
@@ -99,6 +107,15 @@ def _broken(path: str | Path, error: Exception) -> UserError:
         return UserError(f"{path} has too many pixels ({error}): scale it down")
     reason = " ".join(str(error).split()) or type(error).__name__
     return UserError(f"{path} cannot be read as a picture ({reason}): repair it or take it out")
+
+
+def _all_of(broken: dict[str, UserError]) -> UserError:
+    """The first error in full, and the names of the other pictures: so that they can be mended all at once."""
+    first, *others = broken
+    if not others:
+        return broken[first]
+    names = ", ".join(others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+    return UserError(f"{broken[first]}; {len(others)} more cannot be read, either: {names}")
 
 
 def _pictures(root: Path) -> list[str]:
