@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ghrq.training.progress import Progress
 
 _Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of the task image.")]
-_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tiff")
+_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+
+# Files that failed of which an error tells why.
+_TOLD = 10
 
 app = typer.Typer(
     help="""Pictures to codes and back, with a trained tokenizer.
@@ -62,7 +65,7 @@ def encode(
         ("codes", f"{codes.shape[1]} × {codes.shape[0]} positions × {codes.shape[2]} codes of {rq.codebook_size}"),
         ("size", f"{-(-bits // 8):,} bytes as plain bits, {bits / (height * width):.2f} bits a pixel"),
     ]
-    print(columns([*(found if len(pictures) == 1 else []), ("written to", str(out))]))
+    _tell(found, outputs)
 
 
 @app.command()
@@ -86,15 +89,14 @@ def decode(
     outputs = _outputs(codes, out, _PICTURES)
     tokenizer = _tokenizer(run)
     found = _each(partial(decode_file, tokenizer, depth=depth), codes, outputs, "decoding")
-    size = [("picture", f"{found.size[1]} × {found.size[0]}")] if len(codes) == 1 else []
-    print(columns([*size, ("written to", str(out))]))
+    _tell([("picture", f"{found.size[1]} × {found.size[0]}")], outputs)
 
 
 def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> list[Path]:
     """Where each goes: one to the file ``out``, several into the folder of that name, which need not be there yet."""
     from ghrq.data.tables import check_output
 
-    if len(inputs) == 1 and not out.is_dir():
+    if len(inputs) == 1 and not out.is_dir() and out.suffix:
         check_output(out, formats=formats, inputs=inputs)
         return [out]
     if out.suffix.lower() in formats or out.is_file():
@@ -115,7 +117,8 @@ def _tokenizer(run: Path) -> "ImageTokenizer":
     from ghrq.training.run import Run
 
     tokenizer = load_tokenizer(run)
-    if Run.open(run).results is None:
+    opened = Run.open(run)
+    if opened.results is None and not opened.checkpoints("prior").is_dir():
         print(f"note: {run} is not finished; once it is trained on, its codes mean something else", file=sys.stderr)
     return tokenizer
 
@@ -123,14 +126,36 @@ def _tokenizer(run: Path) -> "ImageTokenizer":
 def _each(
     work: "Callable[[Path, Path, Progress], Codes]", inputs: Sequence[Path], outputs: Sequence[Path], label: str
 ) -> "Codes":
-    """Do all, under a bar when it takes long: of the files, or of what a single one is made of. The last result."""
+    """Do all, under a bar when it takes long: of the files, or of what a single one is made of. The last result.
+
+    One that fails does not keep the others from being done; the error comes at the end.
+    """
     from ghrq.training.progress import Progress, make_progress
 
     progress = make_progress()
     of_files, of_one = (progress, Progress()) if len(inputs) > 1 else (Progress(), progress)
+    folder, failed = outputs[0].parent, []
+    made = not folder.exists()
+    folder.mkdir(exist_ok=True)  # only now that a wrong run or name has been refused
     with of_files.patient_bar(label, len(inputs), unit="files") as bar:
         for one, to in zip(inputs, outputs, strict=True):
-            to.parent.mkdir(exist_ok=True)  # only now that a wrong run or name has been refused
-            found = work(one, to, of_one)
+            try:
+                found = work(one, to, of_one)
+            except UserError as error:
+                failed.append(str(error))
             bar.advance()
+    if made and len(failed) == len(inputs):
+        folder.rmdir()
+    if failed:
+        several = [f"{len(inputs) - len(failed)} of {len(inputs)} files written"] if len(inputs) > 1 else []
+        reasons = list(dict.fromkeys(failed))
+        raise UserError("; ".join([*several, *reasons[:_TOLD], *(["…"] if len(reasons) > _TOLD else [])]))
     return found
+
+
+def _tell(found: list[tuple[str, str]], outputs: Sequence[Path]) -> None:
+    """What was written: of a single file, what is ``found`` in it, too."""
+    if len(outputs) == 1:
+        print(columns([*found, ("written to", str(outputs[0]))]))
+    else:
+        print(columns([("written to", str(outputs[0].parent)), ("files", f"{len(outputs):,}")]))

@@ -71,7 +71,7 @@ def test_the_network_itself_where_it_lies(wheel, tmp_path):
     assert inception.weights(str(own)) == own
     assert inception.weights(str(tmp_path)) == own
     own.write_bytes(CONTENT[:-1])
-    with pytest.raises(UserError, match=r"default_1\.pt is damaged: its SHA-256"):
+    with pytest.raises(UserError, match=r"default_1\.pt is damaged or another file: its SHA-256"):
         inception.weights(str(own))
 
 
@@ -101,7 +101,7 @@ def test_complete_weights_lie_in_the_folder_of_data_or_nowhere(tmp_path, monkeyp
     path.write_bytes(CONTENT)
     assert inception.complete_weights() == path
     path.write_bytes(CONTENT[:-1])
-    with pytest.raises(UserError, match=r"\.pth is damaged: its SHA-256"):
+    with pytest.raises(UserError, match=r"\.pth is damaged or another file: its SHA-256"):
         inception.complete_weights()
 
 

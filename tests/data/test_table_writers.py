@@ -126,7 +126,7 @@ def test_outputs_are_checked_before_the_work(tmp_path):
     for path, match in [
         (tmp_path / "ids.xlsx", "ends in .parquet, .csv, .jsonl, .npy"),
         (tmp_path / "gone" / "ids.parquet", "there is no folder .*gone: create it first"),
-        (items / "ids.parquet", "there is no folder .*items.parquet"),
+        (items / "ids.parquet", "items.parquet is a file, not a folder"),
         (tmp_path / "sub" / ".." / "items.parquet", "would overwrite the input"),
     ]:
         with pytest.raises(UserError, match=match):

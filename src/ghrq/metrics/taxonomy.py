@@ -16,6 +16,7 @@ from torch import Tensor
 from ghrq import ball
 from ghrq.errors import require
 from ghrq.quantizer.kmeans import midpoint_sums
+from ghrq.training.progress import Progress
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -149,7 +150,15 @@ def recover(
 
 
 def resample(
-    points: Tensor, labels: Tensor, coarse_of: Tensor, c: float, *, clusters: int = 20, times: int = 50, seed: int = 42
+    points: Tensor,
+    labels: Tensor,
+    coarse_of: Tensor,
+    c: float,
+    *,
+    clusters: int = 20,
+    times: int = 50,
+    seed: int = 42,
+    progress: Progress | None = None,
 ) -> dict[str, Spread]:
     """How far the scores are a matter of chance: of which things each class happens to be shown by.
 
@@ -161,12 +170,14 @@ def resample(
     size = torch.bincount(labels, minlength=len(coarse_of))
     first, many = (size.cumsum(0) - size)[labels[order]], size[labels[order]]
     found: dict[str, list[float]] = {name: [] for name in SCORES}
-    for _ in range(times):
-        place = first + (torch.from_numpy(chance.random(len(labels))) * many).long()
-        drawn = prototypes(points[order[place]], labels[order], len(coarse_of), c)
-        scored = recover(drawn, coarse_of, c, clusters=clusters, shuffles=1)
-        for name, values in found.items():
-            values.append(getattr(scored, name).value)
+    with (progress or Progress()).patient_bar("trees", times) as bar:
+        for _ in range(times):
+            place = first + (torch.from_numpy(chance.random(len(labels))) * many).long()
+            drawn = prototypes(points[order[place]], labels[order], len(coarse_of), c)
+            scored = recover(drawn, coarse_of, c, clusters=clusters, shuffles=1)
+            for name, values in found.items():
+                values.append(getattr(scored, name).value)
+            bar.advance()
     return {name: Spread(float(np.mean(values)), float(np.std(values))) for name, values in found.items()}
 
 

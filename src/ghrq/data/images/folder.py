@@ -15,6 +15,8 @@ from ghrq.training.progress import make_progress
 
 TEST_SHARE = 0.1
 _SEED = "ghrq"
+# Formats whose grey has at most 16 bits, also where Pillow holds it in 32.
+_SIXTEEN_BITS = {"PNG", "PPM"}
 # Broken pictures that an error names.
 _NAMED = 20
 _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F"}
@@ -37,16 +39,13 @@ def load_folder(split: Split, source: str, size: int) -> Images:
     channels = 1 if all(_is_grey(root / name) for name in names) else 3
     chosen = _split(names, split)
     pixels = torch.empty((len(chosen), channels, size, size), dtype=torch.uint8)
-    broken: dict[str, UserError] = {}
     with make_progress().patient_bar(f"reading {root.name}", len(chosen), unit="pictures") as bar:
         for row, name in enumerate(chosen):
             try:
                 pixels[row] = read_picture(root / name, size, channels)
-            except UserError as error:
-                broken[name] = error
+            except UserError:
+                raise _all_broken(root, names, size) from None
             bar.advance()
-    if broken:
-        raise _all_of(broken)
     place = {label: row for row, label in enumerate(classes)}
     labels = [place[name.split("/")[0]] if "/" in name else 0 for name in chosen]
     return Images(pixels, torch.tensor(labels), classes)
@@ -62,7 +61,7 @@ def read_picture(path: str | Path, size: int | None, channels: int) -> Tensor:
         raise UserError(f"pictures of size {size} with {channels} channels: expected a size of 1 or more, and 1 or 3")
     try:
         with image_module.open(path) as file:
-            picture = _opaque(operations.exif_transpose(file)).convert("L" if channels == 1 else "RGB")
+            picture = _opaque(operations.exif_transpose(file), file.format).convert("L" if channels == 1 else "RGB")
             if size is not None:
                 picture = operations.fit(picture, (size, size), method=image_module.Resampling.LANCZOS)
     except Exception as error:  # every format of Pillow fails in its own way on a damaged file
@@ -71,18 +70,20 @@ def read_picture(path: str | Path, size: int | None, channels: int) -> Tensor:
     return torch.from_numpy(values).permute(2, 0, 1).contiguous()
 
 
-def _opaque(picture: Any) -> Any:
-    """Grey of 16 bits as 8 bits, which Pillow would clip; what shines through on white, not on the colour behind it."""
+def _opaque(picture: Any, kind: str | None) -> Any:
+    """Grey of 16 bits as 8 bits, which Pillow would clip; what shines through on white, not on the colour behind it.
+
+    ``kind`` is the file's format.
+    """
     image_module = require("PIL.Image", "image")
     if picture.mode == "F":
         raise ValueError(
             "its pixels are floating point numbers, so what is white is unknown; save it with 8 or 16 bits"
         )
     if picture.mode.startswith("I"):
-        values = np.asarray(picture).astype(np.int64)
-        if values.min() < 0 or values.max() >= 2**16:
+        if picture.mode == "I" and kind not in _SIXTEEN_BITS:
             raise ValueError("its pixels have 32 bits, so what is white is unknown; save it with 8 or 16 bits")
-        return image_module.fromarray((values >> 8).astype(np.uint8))
+        return image_module.fromarray((np.asarray(picture).astype(np.int64) >> 8).astype(np.uint8))
     if picture.has_transparency_data:
         layer = picture.convert("RGBA")
         return image_module.alpha_composite(image_module.new("RGBA", layer.size, "white"), layer)
@@ -102,6 +103,8 @@ def _is_grey(path: Path) -> bool:
 
 def _broken(path: str | Path, error: Exception) -> UserError:
     if not Path(path).is_file():
+        if Path(path).is_dir():
+            return UserError(f"{path} is a folder: name the pictures in it, such as {path}/*")
         return UserError(f"there is no picture {path}: name a file")
     if isinstance(error, require("PIL.Image", "image").DecompressionBombError):
         return UserError(f"{path} has too many pixels ({error}): scale it down")
@@ -109,13 +112,21 @@ def _broken(path: str | Path, error: Exception) -> UserError:
     return UserError(f"{path} cannot be read as a picture ({reason}): repair it or take it out")
 
 
-def _all_of(broken: dict[str, UserError]) -> UserError:
-    """The first error in full, and the names of the other pictures: so that they can be mended all at once."""
+def _all_broken(root: Path, names: list[str], size: int) -> UserError:
+    """The first error in full, and the names of all other such pictures: so that they can be mended all at once."""
+    broken: dict[str, UserError] = {}
+    with make_progress().patient_bar(f"looking for broken pictures in {root.name}", len(names)) as bar:
+        for name in names:
+            try:
+                read_picture(root / name, size, 3)
+            except UserError as error:
+                broken[name] = error
+            bar.advance()
     first, *others = broken
     if not others:
         return broken[first]
-    names = ", ".join(others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
-    return UserError(f"{broken[first]}; {len(others)} more cannot be read, either: {names}")
+    shown = ", ".join(others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+    return UserError(f"{broken[first]}; {len(others)} more cannot be read, either: {shown}")
 
 
 def _pictures(root: Path) -> list[str]:
@@ -125,7 +136,7 @@ def _pictures(root: Path) -> list[str]:
     files = (path.relative_to(root) for path in root.rglob("*") if path.suffix.lower() in known and path.is_file())
     names = sorted(path.as_posix() for path in files if not any(part.startswith(".") for part in path.parts))
     if len(names) < 2:
-        raise UserError(f"{root} has {len(names)} pictures, training and testing need two: name a folder with more")
+        raise UserError(f"too few pictures ({len(names)}) in {root}, training and testing need two: name another")
     return names
 
 

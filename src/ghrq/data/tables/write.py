@@ -74,6 +74,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _check_parent(path: Path) -> None:
+    if path.parent.exists() and not path.parent.is_dir():
+        raise UserError(f"cannot write {path}: {path.parent} is a file, not a folder: name another place")
     if not path.parent.is_dir():
         raise UserError(f"cannot write {path}: there is no folder {path.parent}: create it first")
 

@@ -64,7 +64,7 @@ def evaluate(
     ]
     results: dict[str, Any] = {"mse": errors[-1]}
     if test.coarse is not None:
-        recovered = _taxonomy(tokenizer, test, codes)
+        recovered = _taxonomy(tokenizer, test, codes, progress)
         results["ari"] = recovered["ari"]["value"]
         results["taxonomy"] = recovered
     results["mse_by_depth"] = errors
@@ -152,7 +152,7 @@ def _points(tokenizer: ImageTokenizer, codes: Tensor) -> Tensor:
     return torch.cat([rq.points(rq.decode(part.flatten(1, 2))).cpu() for part in codes.split(_BATCH)])
 
 
-def _taxonomy(tokenizer: ImageTokenizer, images: Images, codes: Tensor) -> dict[str, Any]:
+def _taxonomy(tokenizer: ImageTokenizer, images: Images, codes: Tensor, progress: Progress) -> dict[str, Any]:
     """Superclass recovery from what the codes stand for, under the quantizer's own convention and geometry.
 
     Beside it the same from the mean colour of the pixels of each position: what needs no codes and no learning.
@@ -160,20 +160,22 @@ def _taxonomy(tokenizer: ImageTokenizer, images: Images, codes: Tensor) -> dict[
     height, width = codes.shape[1:3]
     colours = F.adaptive_avg_pool2d(as_floats(images.pixels), (height, width)).flatten(2).mT
     return {
-        **_recover(_points(tokenizer, codes), images, tokenizer.quantizer.curvature),
-        "of_colours": _recover(colours, images, 0.0),
+        **_recover(_points(tokenizer, codes), images, tokenizer.quantizer.curvature, progress),
+        "of_colours": _recover(colours, images, 0.0, progress),
         "classes": list(images.label_names),
         "superclasses": list(images.coarse_names),
         "superclass_of": images.coarse_of_labels().tolist(),
     }
 
 
-def _recover(points: Tensor, images: Images, c: float) -> dict[str, Any]:
+def _recover(points: Tensor, images: Images, c: float, progress: Progress) -> dict[str, Any]:
     """From points ``(n, positions, d)`` of the pictures."""
     of_pictures = taxonomy.centres(points, c)
     found = _tree(of_pictures, images, c)
     clusters = len(images.coarse_names)
-    resampled = taxonomy.resample(of_pictures, images.labels, images.coarse_of_labels(), c, clusters=clusters)
+    resampled = taxonomy.resample(
+        of_pictures, images.labels, images.coarse_of_labels(), c, clusters=clusters, progress=progress
+    )
     return {
         **{name: getattr(found, name)._asdict() for name in taxonomy.SCORES},
         "resampled": {name: spread._asdict() for name, spread in resampled.items()},

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ghrq.training.recipe import Recipe, Section, Transformer
 
@@ -34,6 +34,21 @@ class Data(Section):
     """Of ``folder``: height and width that its pictures are brought to. The others have their own."""
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """The share of the training pictures that is held out to watch training; the test pictures only judge the end."""
+
+    @field_validator("source")
+    @classmethod
+    def _digits_are_at_hand(cls, source: str, info: ValidationInfo) -> str:
+        if source and info.data.get("name") == "digits":
+            raise ValueError("empty for digits, which scikit-learn has; for pictures of your own, data.name=folder")
+        return source
+
+    @field_validator("size")
+    @classmethod
+    def _of_folders_only(cls, size: int, info: ValidationInfo) -> int:
+        name = info.data.get("name")
+        if size != cls.model_fields["size"].default and name != "folder":
+            raise ValueError(f"left out for {name}, whose pictures have their own; it is for data.name=folder")
+        return size
 
 
 class Tokenizer(Section):

@@ -223,13 +223,16 @@ def _generation(groups: Sequence[Group], paper: Mapping[str, Mapping[str, float]
             )
         )
     counts: dict[str, Any] = next((g.first["samples"] for g in groups if "samples" in g.first), {})
-    fid = f"FID of {counts['fid_count']:,} drawn and as many training pictures. " if "fid_count" in counts else ""
+    fid = ""
+    if "fid_count" in counts:
+        fid = f"FID of {counts['fid_count']:,} drawn and as many training pictures; it depends on the number, "
+        fid += "the paper's are of 10,000. "
     table = Table(
         "Generation (table 6)",
-        f"{fid}FID depends on the number of pictures: the paper's are of 10,000. The Fréchet distance and the score "
-        f"are those of a small classifier's features and predictions on {counts.get('count', 0):,} pictures, beside "
-        "them what the test pictures themselves reach. Nats: the prior's loss on the codes of a position, on test "
-        "pictures.",
+        f"{fid}The Fréchet distance and the score are those of a small classifier's features and predictions on "
+        f"{counts.get('count', 0):,} pictures, beside them what the test pictures themselves reach. Nats: the prior's "
+        "loss on the codes of a position, on test pictures; of no kind the best, as codes that say little are easy to "
+        "guess.",
         [
             Column("FID", ".1f", "lowest"),
             Column("the paper", ".1f", aside=True),

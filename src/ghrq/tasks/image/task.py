@@ -142,12 +142,13 @@ class Image(Task):
         return evaluation.validate(self.tokenizer, self.pictures.validation)
 
     @torch.no_grad()
-    def _kmeans_start(self, _: Progress) -> None:
+    def _kmeans_start(self, progress: Progress) -> None:
         assert self.tokenizer is not None
         device = self.tokenizer.quantizer.codebooks.device
         drawn = np.random.default_rng(self.recipe.seed).permutation(len(self.pictures.train.pixels))[:_START_PICTURES]
         pixels = self.pictures.train.pixels[torch.from_numpy(drawn)].to(device)
-        self.tokenizer.quantizer.initialize(self.tokenizer.vectors(as_floats(pixels)))
+        with progress.patient_bar("k-means", self.recipe.quantizer.num_stages, "stages") as bar:
+            self.tokenizer.quantizer.initialize(self.tokenizer.vectors(as_floats(pixels)), each_stage=bar.advance)
 
     def _prior(self) -> GridPrior:
         assert self.tokenizer is not None
