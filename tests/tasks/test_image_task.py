@@ -127,6 +127,12 @@ def test_fid_and_inception_score_by_files_of_ones_own(tmp_path: Path, monkeypatc
     assert f"| {results['samples']['inception_score']:.2f} |" in page.replace("*", "")
 
 
+@pytest.mark.parametrize("setting", ["data.source=/nowhere", "data.size=30"])
+def test_settings_that_digits_have_no_use_for_are_refused(setting: str) -> None:
+    with pytest.raises(UserError, match=rf"{setting.split('=')[0]}.*digits.*data.name=folder"):
+        small(setting)
+
+
 @pytest.mark.parametrize("classes", [1, 2])
 def test_a_small_folder_of_pictures(classes: int, tmp_path: Path) -> None:
     random = np.random.default_rng(0)

@@ -43,8 +43,8 @@ def load_folder(split: Split, source: str, size: int) -> Images:
         for row, name in enumerate(chosen):
             try:
                 pixels[row] = read_picture(root / name, size, channels)
-            except UserError:
-                raise _all_broken(root, names, size) from None
+            except UserError as error:
+                raise (_all_broken(root, names, size) or error) from None
             bar.advance()
     place = {label: row for row, label in enumerate(classes)}
     labels = [place[name.split("/")[0]] if "/" in name else 0 for name in chosen]
@@ -97,8 +97,8 @@ def _is_grey(path: Path) -> bool:
                 return file.mode in _GREY
             palette = np.array(file.getpalette("RGB")).reshape(-1, 3)
             return bool((palette == palette[:, :1]).all())
-    except Exception:  # as above
-        return True  # reading it will say what is wrong, and with which others
+    except Exception:  # every format of Pillow fails in its own way: reading it says how, and which others do
+        return True
 
 
 def _broken(path: str | Path, error: Exception) -> UserError:
@@ -112,7 +112,7 @@ def _broken(path: str | Path, error: Exception) -> UserError:
     return UserError(f"{path} cannot be read as a picture ({reason}): repair it or take it out")
 
 
-def _all_broken(root: Path, names: list[str], size: int) -> UserError:
+def _all_broken(root: Path, names: list[str], size: int) -> UserError | None:
     """The first error in full, and the names of all other such pictures: so that they can be mended all at once."""
     broken: dict[str, UserError] = {}
     with make_progress().patient_bar(f"looking for broken pictures in {root.name}", len(names)) as bar:
@@ -122,6 +122,8 @@ def _all_broken(root: Path, names: list[str], size: int) -> UserError:
             except UserError as error:
                 broken[name] = error
             bar.advance()
+    if not broken:  # it has been mended in the meantime
+        return None
     first, *others = broken
     if not others:
         return broken[first]
