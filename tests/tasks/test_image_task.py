@@ -84,7 +84,7 @@ def test_every_kind_from_recipe_to_results(kind: str, coarse: None, tmp_path: Pa
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     held_out = [line["validation/ari"] for line in logged if "validation/ari" in line]
     assert len(held_out) == 6
-    assert held_out[-1] == results["validation_ari"]
+    assert held_out[-1] == results["validation"]["ari"]
     if kind in ("ghrq", "euclidean", "hra-only"):
         assert results["quantizer"]["telescoping_error"] < 1e-9
     for file in (RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES):

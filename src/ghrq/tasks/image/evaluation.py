@@ -67,8 +67,7 @@ def evaluate(
         recovered = _taxonomy(tokenizer, test, codes, progress)
         results["ari"] = recovered["ari"]["value"]
         results["taxonomy"] = recovered
-    held_out = validate(tokenizer, pictures.validation)
-    results |= {f"validation_{name}": value for name, value in held_out.items()}
+    results["validation"] = validate(tokenizer, pictures.validation)
     results["mse_by_depth"] = errors
     _write_reconstructions(run, tokenizer, test.pixels, codes)
     results["quantizer"] = _diagnose(tokenizer, test.pixels)
