@@ -55,7 +55,7 @@ def evaluate(
     prior: GridPrior | None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Everything that the tables and the report show, of the test pictures; and what held-out ones score."""
+    """Everything that the tables and the report show; errors are of the test pictures."""
     test = pictures.test
     codes = encode(tokenizer, test.pixels, progress)
     errors = [
@@ -67,7 +67,6 @@ def evaluate(
         recovered = _taxonomy(tokenizer, test, codes, progress)
         results["ari"] = recovered["ari"]["value"]
         results["taxonomy"] = recovered
-    results["validation"] = validate(tokenizer, pictures.validation)
     results["mse_by_depth"] = errors
     _write_reconstructions(run, tokenizer, test.pixels, codes)
     results["quantizer"] = _diagnose(tokenizer, test.pixels)

@@ -1,0 +1,109 @@
+"""Tokenizers of CIFAR-100 side by side: what they lose, and whether their codes know the superclasses.
+
+    python benchmarks/superclasses.py runs/sweep/*                # finished runs of ghrq train image/cifar100-cpu …
+    python benchmarks/superclasses.py runs/sweep/* --geometry     # is it the codes, or the geometry they are judged in?
+
+The first table is of the runs' results. With --geometry the vectors that the codes of held-out pictures stand for are
+judged again, whatever their kind, in flat space and on the ball, stretched to several median radii.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ghrq import ball
+from ghrq.data.images import Images
+from ghrq.errors import UserError
+from ghrq.metrics import taxonomy
+from ghrq.tasks.image import evaluation
+from ghrq.tasks.image.files import load_tokenizer
+from ghrq.tasks.image.pictures import load
+from ghrq.tasks.image.recipe import ImageRecipe
+from ghrq.training.run import Run
+
+RADII = (0.25, 0.5, 0.75, 0.85, 0.95)
+
+
+def print_table(head: list[str], rows: Iterable[list[str]]) -> None:
+    """Each row as soon as it is known."""
+    print("| " + " | ".join(head) + " |")
+    print("| --- |" + " ---: |" * (len(head) - 1))
+    for row in rows:
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+def recipe_of(folder: Path) -> ImageRecipe:
+    recipe = Run.open(folder).recipe
+    if not isinstance(recipe, ImageRecipe) or recipe.data.name != "cifar100":
+        raise UserError(f"{folder} is no run on CIFAR-100: name those of ghrq train image/cifar100-cpu")
+    return recipe
+
+
+def settings(recipe: ImageRecipe) -> list[str]:
+    return [recipe.quantizer.kind, f"{recipe.quantizer.weight:.6f}".rstrip("0"), str(recipe.seed)]
+
+
+def of_results(folder: Path) -> list[str]:
+    path = folder / "results.json"
+    if not path.exists():
+        raise UserError(f"{folder} has no results yet: ghrq train --resume {folder}, or leave it out")
+    results = json.loads(path.read_text("utf-8"))
+    held_out = [line["validation/ari"] for line in Run.open(folder).metrics() if "validation/ari" in line]
+    again = results["taxonomy"]["resampled"]["ari"]
+    return [
+        *settings(recipe_of(folder)),
+        f"{1000 * results['mse']:.3f}",
+        f"{results['quantizer']['radius']['median']:.2f}",
+        f"{held_out[-1]:.3f}",
+        f"{results['ari']:.3f}",
+        f"{again['mean']:.3f} ± {again['deviation']:.3f}",
+    ]
+
+
+def resampled_ari(vectors: Tensor, images: Images, c: float) -> str:
+    """Of ``vectors (n, positions, d)``, points of the ball for ``c > 0``."""
+    spread = taxonomy.resample(
+        taxonomy.centres(vectors, c), images.labels, images.coarse_of_labels(), c, clusters=len(images.coarse_names)
+    )
+    return f"{spread['ari'].mean:.3f}"
+
+
+@torch.no_grad()
+def in_other_geometries(folder: Path) -> list[str]:
+    recipe = recipe_of(folder)
+    images = load(recipe.data).validation
+    tokenizer = load_tokenizer(folder)
+    codes = evaluation.encode(tokenizer, images.pixels).flatten(1, 2)
+    # Flat vectors for every kind; decode takes points of the ball back by its logarithm.
+    vectors = torch.cat([tokenizer.quantizer.decode(part) for part in codes.split(500)])
+    unit = vectors / torch.linalg.vector_norm(vectors, dim=-1).median()
+    stretched = [ball.expmap0(unit * torch.tensor(radius).atanh(), 1.0) for radius in RADII]
+    return [
+        *settings(recipe),
+        resampled_ari(vectors, images, 0.0),
+        *(resampled_ari(points, images, 1.0) for points in stretched),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument("--geometry", action="store_true", help="judge held-out pictures in several geometries")
+    arguments = parser.parse_args()
+    try:
+        if arguments.geometry:
+            head = ["kind", "weight", "seed", "flat", *(f"ball, {radius}" for radius in RADII)]
+            print_table(head, map(in_other_geometries, arguments.runs))
+        else:
+            head = ["kind", "weight", "seed", "MSE × 1000", "median radius", "ARI, held out", "ARI, test", "resampled"]
+            print_table(head, map(of_results, arguments.runs))
+    except UserError as problem:
+        parser.exit(2, f"{problem}\n")
+
+
+if __name__ == "__main__":
+    main()
