@@ -8,14 +8,13 @@ judged again, whatever their kind, in flat space and on the ball, stretched to s
 """
 
 import argparse
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ghrq import ball
+from ghrq import ball, files
 from ghrq.data.images import Images
 from ghrq.errors import UserError
 from ghrq.metrics import taxonomy
@@ -23,6 +22,7 @@ from ghrq.tasks.image import evaluation
 from ghrq.tasks.image.files import load_tokenizer
 from ghrq.tasks.image.pictures import load
 from ghrq.tasks.image.recipe import ImageRecipe
+from ghrq.training.progress import Progress, make_progress
 from ghrq.training.run import Run
 
 RADII = (0.25, 0.5, 0.75, 0.85, 0.95)
@@ -48,14 +48,14 @@ def settings(recipe: ImageRecipe) -> list[str]:
 
 
 def of_results(folder: Path) -> list[str]:
-    path = folder / "results.json"
-    if not path.exists():
-        raise UserError(f"{folder} has no results yet: ghrq train --resume {folder}, or leave it out")
-    results = json.loads(path.read_text("utf-8"))
+    chosen = settings(recipe_of(folder))
+    results = files.read_json(folder / "results.json", f"ghrq train --resume {folder}, or leave it out")
     held_out = [line["validation/ari"] for line in Run.open(folder).metrics() if "validation/ari" in line]
+    if not held_out:
+        raise UserError(f"{folder}/metrics.jsonl has no validation/ari: train it anew, or leave it out")
     again = results["taxonomy"]["resampled"]["ari"]
     return [
-        *settings(recipe_of(folder)),
+        *chosen,
         f"{1000 * results['mse']:.3f}",
         f"{results['quantizer']['radius']['median']:.2f}",
         f"{held_out[-1]:.3f}",
@@ -64,10 +64,11 @@ def of_results(folder: Path) -> list[str]:
     ]
 
 
-def resampled_ari(vectors: Tensor, images: Images, c: float) -> str:
+def resampled_ari(vectors: Tensor, images: Images, c: float, progress: Progress) -> str:
     """Of ``vectors (n, positions, d)``, points of the ball for ``c > 0``."""
+    points, clusters = taxonomy.centres(vectors, c), len(images.coarse_names)
     spread = taxonomy.resample(
-        taxonomy.centres(vectors, c), images.labels, images.coarse_of_labels(), c, clusters=len(images.coarse_names)
+        points, images.labels, images.coarse_of_labels(), c, clusters=clusters, progress=progress
     )
     return f"{spread['ari'].mean:.3f}"
 
@@ -76,16 +77,16 @@ def resampled_ari(vectors: Tensor, images: Images, c: float) -> str:
 def in_other_geometries(folder: Path) -> list[str]:
     recipe = recipe_of(folder)
     images = load(recipe.data).validation
-    tokenizer = load_tokenizer(folder)
-    codes = evaluation.encode(tokenizer, images.pixels).flatten(1, 2)
+    tokenizer, progress = load_tokenizer(folder), make_progress()
+    codes = evaluation.encode(tokenizer, images.pixels, progress).flatten(1, 2)
     # Flat vectors for every kind; decode takes points of the ball back by its logarithm.
     vectors = torch.cat([tokenizer.quantizer.decode(part) for part in codes.split(500)])
     unit = vectors / torch.linalg.vector_norm(vectors, dim=-1).median()
     stretched = [ball.expmap0(unit * torch.tensor(radius).atanh(), 1.0) for radius in RADII]
     return [
         *settings(recipe),
-        resampled_ari(vectors, images, 0.0),
-        *(resampled_ari(points, images, 1.0) for points in stretched),
+        resampled_ari(vectors, images, 0.0, progress),
+        *(resampled_ari(points, images, 1.0, progress) for points in stretched),
     ]
 
 
@@ -95,6 +96,8 @@ def main() -> None:
     parser.add_argument("--geometry", action="store_true", help="judge held-out pictures in several geometries")
     arguments = parser.parse_args()
     try:
+        for folder in arguments.runs:
+            recipe_of(folder)  # before anything is printed
         if arguments.geometry:
             head = ["kind", "weight", "seed", "flat", *(f"ball, {radius}" for radius in RADII)]
             print_table(head, map(in_other_geometries, arguments.runs))

@@ -1,5 +1,6 @@
 """The commands for a person's own pictures: ``ghrq image encode`` and ``ghrq image decode``."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -43,7 +44,7 @@ def encode(
             metavar="PICTURE...", help="Any that Pillow reads. They keep their size; a run on grey pictures sees grey."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="File for the codes, .npz; for several pictures, a folder.")],
+    out: Annotated[Path, typer.Option(help="File for the codes, .npz; or a folder, as for several pictures.")],
 ) -> None:
     """Turn pictures into codes: a tuple for each square of 4 × 4 pixels.
 
@@ -74,8 +75,10 @@ def decode(
     codes: Annotated[
         list[Path], typer.Argument(metavar="CODES...", help="Files that 'ghrq image encode' wrote with the same run.")
     ],
-    out: Annotated[Path, typer.Option(help="File for the picture, such as .png; for several, a folder of .png.")],
-    depth: Annotated[int | None, typer.Option(help="Use only so many first codes: the coarse version.")] = None,
+    out: Annotated[Path, typer.Option(help="File for the picture, such as .png; or a folder, as for several.")],
+    depth: Annotated[
+        int | None, typer.Option(help="Use only the first codes, so many, from 1 up: the coarse version.")
+    ] = None,
 ) -> None:
     """Turn codes back into pictures, at any depth.
 
@@ -99,12 +102,14 @@ def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> lis
     if len(inputs) == 1 and not out.is_dir() and out.suffix:
         check_output(out, formats=formats, inputs=inputs)
         return [out]
-    if out.suffix.lower() in formats or out.is_file():
-        raise UserError(f"--out {out} is one file for {len(inputs)}: name a folder")
+    if not out.is_dir() and (out.suffix.lower() in formats or os.path.lexists(out)):
+        wanted = "a folder" if len(inputs) > 1 else f"a folder, or a file that ends in {formats[0]}"
+        raise UserError(f"--out {out} is no folder, for {len(inputs)} of {formats[0]}: name {wanted}")
     outputs = [out / f"{path.stem}{formats[0]}" for path in inputs]
-    twice = next((path for place, path in enumerate(outputs) if path in outputs[:place]), None)
-    if twice is not None:
-        raise UserError(f"two of the files would be written to {twice}: give them different names")
+    for place, output in enumerate(outputs):
+        if output in outputs[:place]:
+            both = f"{inputs[outputs.index(output)]} and {inputs[place]}"
+            raise UserError(f"{both} would both be written to {output}: do them one at a time")
     check_output(out, formats=None)
     if out.is_dir():
         for output in outputs:

@@ -178,6 +178,9 @@ def test_a_folder_that_changed_since_the_run_was_begun(tmp_path: Path, monkeypat
     [
         (2, (), "at least three"),
         (6, ("quantizer.codebook_size=500",), "4 pictures give 64 vectors, too few for 500 codes"),
+        (6, ("data.validation=0.99",), "data.validation=0.99 leaves none of 5 pictures"),
+        (6, ("data.size=4", "tokenizer.batch=3", "quantizer.start=random"), "4 pictures in batches of 3.*single"),
+        (6, ("prior.conditional=true", "quantizer.start=random"), "prior.conditional=true, but .*mine has no classes"),
     ],
 )
 def test_too_few_pictures(pictures: int, settings: tuple[str, ...], message: str, tmp_path: Path) -> None:
@@ -335,6 +338,43 @@ def test_a_name_without_an_ending_is_a_folder_for_a_single_one_too(run: Path, gh
         assert back.size == (7, 9)
 
 
+def test_a_folder_may_have_the_ending_of_a_file(run: Path, ghrq, tmp_path: Path) -> None:
+    Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
+    Path("codes.npz").mkdir()
+    assert ghrq("image", "encode", run, "one.png", "--out", "codes.npz")[0] == 0
+    assert Path("codes.npz/one.npz").is_file()
+
+
+def test_a_damaged_tokenizer_is_not_replaced_by_an_older_one(run: Path, ghrq, tmp_path: Path) -> None:
+    shutil.copytree(run, "bad")
+    (newest,) = Path("bad/checkpoints/tokenizer").iterdir()
+    older = shutil.copytree(newest, newest.with_name("step-00000001"))
+    with (newest / "model.safetensors").open("ab") as file:
+        file.write(b"x")
+    Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
+    code, _, err = ghrq("image", "encode", "bad", "one.png", "--out", "one.npz")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{newest} is damaged" in err
+    assert not Path("one.npz").exists()
+    # What the error tells one to do leads back to the same tokenizer.
+    shutil.rmtree(newest)
+    shutil.rmtree(older)
+    assert "remove bad/results.json" in err
+    Path("bad/results.json").unlink()
+    assert ghrq("train", "--resume", "bad")[0] == 0
+    for folder in ("bad", run):
+        assert ghrq("image", "encode", folder, "one.png", "--out", f"{Path(folder).name}.npz")[0] == 0
+    assert Path("bad.npz").read_bytes() == Path(f"{run.name}.npz").read_bytes()
+
+
+def test_a_tokenizer_that_is_gone_says_how_to_have_it_again(run: Path, ghrq, tmp_path: Path) -> None:
+    shutil.copytree(run, "gone", ignore=shutil.ignore_patterns("checkpoints"))
+    Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
+    remedy = "remove gone/results.json, which says that all is done, then ghrq train --resume gone"
+    assert remedy in ghrq("image", "encode", "gone", "one.png", "--out", "one.npz")[2]
+    assert remedy in ghrq("eval", "gone")[2]
+
+
 def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp_path: Path) -> None:
     shutil.copytree(run, "half")
     Path("half/results.json").unlink()
@@ -361,9 +401,12 @@ def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp
         (("encode", "RUN", "float.tiff", "--out", "a.npz"), "floating point"),
         (("encode", "RUN", "text.png", "text.png", "--out", "a.npz"), "name a folder"),
         (("encode", "RUN", "text.png", "other.png", "--out", "plain.npy"), "name a folder"),
-        (("encode", "RUN", "text.png", "b/text.jpg", "--out", "a.d"), "two of the files"),
+        (("encode", "RUN", "text.png", "b/text.jpg", "--out", "a.d"), "text.png and b/text.jpg would both be written"),
+        (("encode", "RUN", "text.png", "--out", "nowhere"), "--out nowhere is no folder"),
         (("decode", "RUN", "none.npz", "--out", "a.png"), "no such file"),
         (("decode", "RUN", "plain.npy", "--out", "a.png"), "is not a file of codes (no .npz)"),
+        (("decode", "RUN", "cut.npz", "--out", "a.png"), "is not a file of codes (damaged, or cut off)"),
+        (("decode", "RUN", ".", "--out", "a.png"), "is not a file of codes (a folder)"),
         (("decode", "RUN", "whole.npz", "--out", "a.png"), "not whole numbers"),
         (("decode", "RUN", "other.npz", "--out", "a.png"), "another tokenizer"),
         (("decode", "RUN", "deep.npz", "--out", "a.png"), "8 × 8 has codes of shape (2, 2, 3), these have (2, 2, 5)"),
@@ -380,6 +423,8 @@ def test_mistakes_are_one_line_and_leave_nothing(run: Path, ghrq, tmp_path: Path
     )
     np.save("plain.npy", codes)
     np.savez("good.npz", codes=codes, **of)
+    Path("cut.npz").write_bytes(Path("good.npz").read_bytes()[:100])
+    Path("nowhere").symlink_to("nothing")
     np.savez("deep.npz", codes=np.zeros((2, 2, 5), dtype=np.int16), **of)
     np.savez("high.npz", codes=codes + 8, **of)
     np.savez("whole.npz", codes=codes + 0.5, **of)

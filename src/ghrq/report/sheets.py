@@ -3,6 +3,7 @@
 import base64
 import io
 from dataclasses import dataclass, field
+from html import escape
 
 import numpy as np
 import torch
@@ -41,5 +42,6 @@ class Sheet:
     def html(self) -> str:
         """A ``<figure>`` with the sheet in it."""
         data = base64.b64encode(self.png).decode()
-        image = f'<img src="data:image/png;base64,{data}" alt="" style="width:100%;image-rendering:pixelated">'
+        source, style = f"data:image/png;base64,{data}", "width:100%;image-rendering:pixelated"
+        image = f'<img src="{source}" alt="{escape(self.caption)}" style="{style}">'
         return render("figure", figure=self, svg=safe(image))

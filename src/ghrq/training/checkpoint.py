@@ -131,7 +131,10 @@ def newest_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint |
         except DamagedCheckpointError as error:
             note(f"{error}; trying the one before")
     if paths:
-        raise DamagedCheckpointError(f"no checkpoint in {folder} is good: remove that folder to train the stage again")
+        raise DamagedCheckpointError(
+            f"no checkpoint in {folder} is good: remove that folder, and the run's results.json if there is one, to "
+            "train the stage again"
+        )
     return None
 
 

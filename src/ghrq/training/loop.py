@@ -85,7 +85,7 @@ def load(stage: Stage, run: Run, progress: Progress) -> None:
         done = 0 if checkpoint is None else checkpoint.step
         raise UserError(
             f"stage '{stage.name}' of {run.folder} is not finished, {done} of {stage.steps} steps: "
-            f"first ghrq train --resume {run.folder}"
+            f"first {run.train_again}"
         )
     stage.model.to(processes.accelerator().device)
     stage.model.load_state_dict(checkpoint.model)

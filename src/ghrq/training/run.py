@@ -96,6 +96,13 @@ class Run:
             )
         return run
 
+    @property
+    def train_again(self) -> str:
+        """What to tell the user who needs a trained model that is not there, or no longer."""
+        results = self.folder / "results.json"
+        first = f"remove {results}, which says that all is done, then " if results.exists() else ""
+        return f"{first}ghrq train --resume {self.folder}"
+
     # --- metrics -------------------------------------------------------------------------------------------
 
     @property
@@ -187,9 +194,10 @@ class Run:
             if training:
                 self._record(status, "interrupted" if getattr(error, "exit_code", 0) > 128 else "failed", error)
             if isinstance(error, OSError):
+                what, remedy = ("go on", self.go_on) if training else ("be evaluated", f"ghrq eval {self.folder}")
                 raise StoppedError(
-                    f"the run in {self.folder} cannot go on: {error}. What was saved is intact; "
-                    f"once the cause is gone: {self.go_on}"
+                    f"the run in {self.folder} cannot {what}: {error}. What was saved is intact; "
+                    f"once the cause is gone: {remedy}"
                 ) from error
             raise
         finally:

@@ -30,7 +30,7 @@ def load_folder(split: Split, source: str, size: int) -> Images:
     machine, and a new picture moves few others from one split to the other.
     """
     if not source:
-        raise UserError("the data set 'folder' needs a source: name a folder with pictures")
+        raise UserError("the data set 'folder' needs a source: name a folder with pictures, --set data.source=FOLDER")
     root = Path(source).expanduser()
     if not root.is_dir():
         raise UserError(f"there is no folder {str(root)!r}: name one with pictures as source (data.source of a recipe)")

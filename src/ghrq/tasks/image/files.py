@@ -18,9 +18,9 @@ from ghrq.nets.convolutional import STRIDE, grid_of
 from ghrq.tasks.image.evaluation import as_bytes
 from ghrq.tasks.image.models import ImageTokenizer, make_tokenizer
 from ghrq.tasks.image.recipe import ImageRecipe
-from ghrq.training.checkpoint import newest_checkpoint
+from ghrq.training.checkpoint import DamagedCheckpointError, load_checkpoint
 from ghrq.training.progress import Progress
-from ghrq.training.run import Run
+from ghrq.training.run import Run, step_folders
 
 _ENCODER_INPUT = "encoder.layers.0.weight"
 
@@ -44,9 +44,13 @@ def load_tokenizer(run_folder: Path) -> ImageTokenizer:
     recipe = run.recipe
     if not isinstance(recipe, ImageRecipe):
         raise UserError(f"{run_folder} is a run of the task '{recipe.task}': name one of the task 'image'")
-    checkpoint = newest_checkpoint(run.checkpoints("tokenizer"), lambda _: None)
-    if checkpoint is None:
-        raise UserError(f"{run_folder} has no trained tokenizer yet: first ghrq train --resume {run_folder}")
+    saved = step_folders(run.checkpoints("tokenizer"))
+    if not saved:
+        raise UserError(f"{run_folder} has no trained tokenizer: first {run.train_again}")
+    try:
+        checkpoint = load_checkpoint(saved[0])
+    except DamagedCheckpointError as error:  # the one before is another tokenizer, with other codes
+        raise UserError(f"{error}. Restore it; or remove that folder, and then {run.train_again}") from error
     tokenizer = make_tokenizer(recipe, checkpoint.model[_ENCODER_INPUT].shape[1])
     tokenizer.load_state_dict(checkpoint.model)
     return tokenizer.eval()
@@ -120,7 +124,8 @@ def _read(path: Path, tokenizer: ImageTokenizer) -> Codes:
     """The codes of a file that :func:`encode_file` wrote with this very tokenizer."""
     try:
         if not zipfile.is_zipfile(path):
-            raise ValueError("no .npz" if path.is_file() else "no such file")
+            named = "damaged, or cut off" if path.suffix == ".npz" else "no .npz"
+            raise ValueError(named if path.is_file() else "a folder" if path.is_dir() else "no such file")
         with np.load(path, allow_pickle=False) as content:
             codes, size, made_by = content["codes"], content["size"], str(content["tokenizer"])
             if codes.dtype.kind not in "iu" or size.dtype.kind not in "iu" or size.shape != (2,):

@@ -35,4 +35,8 @@ def load(data: Data) -> Pictures:
         )
     order = torch.from_numpy(np.random.default_rng(_SPLIT_SEED).permutation(len(train)))
     watching = max(1, round(data.validation * len(train)))
+    if watching == len(train):
+        raise UserError(
+            f"data.validation={data.validation} leaves none of {len(train)} pictures to train on: take a smaller share"
+        )
     return Pictures(train.take(order[watching:].sort().values), train.take(order[:watching].sort().values), test)

@@ -47,7 +47,7 @@ class Data(Section):
     def _of_folders_only(cls, size: int, info: ValidationInfo) -> int:
         name = info.data.get("name")
         if size != cls.model_fields["size"].default and name != "folder":
-            raise ValueError(f"left out for {name}, whose pictures have their own; it is for data.name=folder")
+            raise ValueError(f"none for {name}, whose pictures have a size of their own; it is for data.name=folder")
         return size
 
 

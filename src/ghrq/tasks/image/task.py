@@ -49,12 +49,23 @@ class Image(Task):
     @classmethod
     def check(cls, recipe: ImageRecipe) -> None:
         """Its pictures are there and enough for the codes, and the weights of Inception are there."""
-        pixels, quantizer = load(recipe.data).train.pixels[:_START_PICTURES], recipe.quantizer
-        count = len(pixels) * math.prod(grid_of(*pixels.shape[2:]))
+        train, quantizer = load(recipe.data).train, recipe.quantizer
+        pixels, positions = train.pixels[:_START_PICTURES], math.prod(grid_of(*train.pixels.shape[2:]))
+        count = len(pixels) * positions
         if quantizer.start == "kmeans" and count < quantizer.codebook_size:
             raise UserError(
                 f"{len(pixels)} pictures give {count} vectors, too few for {quantizer.codebook_size} codes: take more "
                 "or larger pictures (data.size), a smaller quantizer.codebook_size, or quantizer.start=random"
+            )
+        if recipe.tokenizer.epochs and positions * (len(train) % recipe.tokenizer.batch or recipe.tokenizer.batch) == 1:
+            raise UserError(
+                f"of {len(train)} pictures in batches of {recipe.tokenizer.batch} the last is a single one, of one "
+                "vector, which a batch norm cannot do with: another tokenizer.batch, or larger pictures (data.size)"
+            )
+        if recipe.prior.conditional and len(train.label_names) < 2:
+            raise UserError(
+                f"prior.conditional=true, but {recipe.data.source or recipe.data.name} has no classes: put the "
+                "pictures of each class into a subfolder, or leave the setting out"
             )
         if recipe.evaluation.inception:
             inception.weights(recipe.evaluation.inception)
