@@ -1,6 +1,7 @@
 """A folder of pictures."""
 
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -157,3 +158,13 @@ def test_folders_that_cannot_be_used(tmp_path):
     save(tmp_path / "class" / "two.png", flat(1))
     with pytest.raises(UserError, match="size 0"):
         both(tmp_path, size=0)
+
+
+def test_a_large_picture_is_read_without_a_word(tmp_path, monkeypatch):
+    Image.new("L", (8, 8)).save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
+    with warnings.catch_warnings(action="error"):
+        assert read_picture(tmp_path / "large.png", None, 1).shape == (1, 8, 8)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(UserError, match=r"large.png has too many pixels"):
+        read_picture(tmp_path / "large.png", None, 1)

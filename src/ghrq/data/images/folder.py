@@ -1,6 +1,7 @@
 """A folder of pictures of any format and size, read by Pillow."""
 
 import hashlib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def read_picture(path: str | Path, size: int | None, channels: int) -> Tensor:
     if (size is not None and size < 1) or channels not in (1, 3):
         raise UserError(f"pictures of size {size} with {channels} channels: expected a size of 1 or more, and 1 or 3")
     try:
-        with image_module.open(path) as file:
+        # Pillow warns of large pictures, and refuses those twice as large as it warns of.
+        with warnings.catch_warnings(action="ignore"), image_module.open(path) as file:
             picture = _opaque(operations.exif_transpose(file), file.format).convert("L" if channels == 1 else "RGB")
             if size is not None:
                 picture = operations.fit(picture, (size, size), method=image_module.Resampling.LANCZOS)
