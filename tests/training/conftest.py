@@ -39,6 +39,7 @@ def _command(arguments, error_file, die_after, file_limit):
     from ghrq.cli import main
 
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background is deaf to it
     stream = os.open(error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(stream, 2)
     if file_limit is not None:
