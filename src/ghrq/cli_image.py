@@ -103,8 +103,9 @@ def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> lis
         check_output(out, formats=formats, inputs=inputs)
         return [out]
     if not out.is_dir() and (out.suffix.lower() in formats or os.path.lexists(out)):
-        wanted = "a folder" if len(inputs) > 1 else f"a folder, or a file that ends in {formats[0]}"
-        raise UserError(f"--out {out} is no folder, for {len(inputs)} of {formats[0]}: name {wanted}")
+        if len(inputs) == 1:
+            raise UserError(f"--out {out} is no folder: name one, or a file that ends in {formats[0]}")
+        raise UserError(f"--out {out} is one file for {len(inputs)}: name a folder")
     outputs = [out / f"{path.stem}{formats[0]}" for path in inputs]
     for place, output in enumerate(outputs):
         if output in outputs[:place]:
