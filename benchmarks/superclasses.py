@@ -8,9 +8,10 @@ judged again, whatever their kind, in flat space and on the ball, stretched to s
 """
 
 import argparse
-from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+import timing
 import torch
 from torch import Tensor
 
@@ -28,14 +29,6 @@ from ghrq.training.run import Run
 RADII = (0.25, 0.5, 0.75, 0.85, 0.95)
 
 
-def print_table(head: list[str], rows: Iterable[list[str]]) -> None:
-    """Each row as soon as it is known."""
-    print("| " + " | ".join(head) + " |")
-    print("| --- |" + " ---: |" * (len(head) - 1))
-    for row in rows:
-        print("| " + " | ".join(row) + " |", flush=True)
-
-
 def recipe_of(folder: Path) -> ImageRecipe:
     recipe = Run.open(folder).recipe
     if not isinstance(recipe, ImageRecipe) or recipe.data.name != "cifar100":
@@ -44,7 +37,8 @@ def recipe_of(folder: Path) -> ImageRecipe:
 
 
 def settings(recipe: ImageRecipe) -> list[str]:
-    return [recipe.quantizer.kind, f"{recipe.quantizer.weight:.6f}".rstrip("0"), str(recipe.seed)]
+    weight = np.format_float_positional(recipe.quantizer.weight, trim="-")
+    return [recipe.quantizer.kind, weight, str(recipe.seed)]
 
 
 def of_results(folder: Path) -> list[str]:
@@ -66,11 +60,7 @@ def of_results(folder: Path) -> list[str]:
 
 def resampled_ari(vectors: Tensor, images: Images, c: float, progress: Progress) -> str:
     """Of ``vectors (n, positions, d)``, points of the ball for ``c > 0``."""
-    points, clusters = taxonomy.centres(vectors, c), len(images.coarse_names)
-    spread = taxonomy.resample(
-        points, images.labels, images.coarse_of_labels(), c, clusters=clusters, progress=progress
-    )
-    return f"{spread['ari'].mean:.3f}"
+    return f"{evaluation.resampled(taxonomy.centres(vectors, c), images, c, progress)['ari'].mean:.3f}"
 
 
 @torch.no_grad()
@@ -96,16 +86,15 @@ def main() -> None:
     parser.add_argument("--geometry", action="store_true", help="judge held-out pictures in several geometries")
     arguments = parser.parse_args()
     try:
-        for folder in arguments.runs:
-            recipe_of(folder)  # before anything is printed
         if arguments.geometry:
             head = ["kind", "weight", "seed", "flat", *(f"ball, {radius}" for radius in RADII)]
-            print_table(head, map(in_other_geometries, arguments.runs))
+            rows = [in_other_geometries(folder) for folder in arguments.runs]
         else:
             head = ["kind", "weight", "seed", "MSE × 1000", "median radius", "ARI, held out", "ARI, test", "resampled"]
-            print_table(head, map(of_results, arguments.runs))
+            rows = [of_results(folder) for folder in arguments.runs]
     except UserError as problem:
         parser.exit(2, f"{problem}\n")
+    print(timing.table(head, rows))
 
 
 if __name__ == "__main__":

@@ -263,6 +263,7 @@ def test_the_report_shows_tables_sheets_and_trees(coarse: None, tmp_path: Path) 
     assert f"{1000 * results['ghrq-s0']['mse']:.3f}" in tables
     assert "the loss is not finite at step 7" in page
     assert page.count("data:image/png;base64") == 4
+    assert 'alt=""' not in page
     assert "| mean colours (nothing learnt) |" in tables
     assert (tmp_path / "figures" / "tree-ghrq.svg").is_file()
     assert Image.report({name: results[name] for name in names}, tmp_path).name == "report.html"
@@ -373,6 +374,16 @@ def test_a_tokenizer_that_is_gone_says_how_to_have_it_again(run: Path, ghrq, tmp
     remedy = "remove gone/results.json, which says that all is done, then ghrq train --resume gone"
     assert remedy in ghrq("image", "encode", "gone", "one.png", "--out", "one.npz")[2]
     assert remedy in ghrq("eval", "gone")[2]
+
+
+def test_an_evaluation_that_cannot_be_does_not_speak_of_training(run: Path, ghrq, tmp_path: Path, monkeypatch) -> None:
+    shutil.copytree(run, "kept")
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(evaluation, "encode", full)
+    assert "cannot be evaluated: no space left. What was saved is intact" in ghrq("eval", "kept")[2]
 
 
 def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +63,7 @@ def read_picture(path: str | Path, size: int | None, channels: int) -> Tensor:
     if (size is not None and size < 1) or channels not in (1, 3):
         raise UserError(f"pictures of size {size} with {channels} channels: expected a size of 1 or more, and 1 or 3")
     try:
-        # Pillow warns of large pictures, and refuses those twice as large as it warns of.
-        with warnings.catch_warnings(action="ignore"), image_module.open(path) as file:
+        with _opened(path) as file:
             picture = _opaque(operations.exif_transpose(file), file.format).convert("L" if channels == 1 else "RGB")
             if size is not None:
                 picture = operations.fit(picture, (size, size), method=image_module.Resampling.LANCZOS)
@@ -70,6 +71,16 @@ def read_picture(path: str | Path, size: int | None, channels: int) -> Tensor:
         raise _broken(path, error) from error
     values: npt.NDArray[np.uint8] = np.array(picture, dtype=np.uint8).reshape(picture.height, picture.width, channels)
     return torch.from_numpy(values).permute(2, 0, 1).contiguous()
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    """A picture, without Pillow's warning of large ones; it refuses those twice as large as it warns of."""
+    image_module = require("PIL.Image", "image")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", image_module.DecompressionBombWarning)
+        with image_module.open(path) as file:
+            yield file
 
 
 def _opaque(picture: Any, kind: str | None) -> Any:
@@ -94,7 +105,7 @@ def _opaque(picture: Any, kind: str | None) -> Any:
 
 def _is_grey(path: Path) -> bool:
     try:
-        with require("PIL.Image", "image").open(path) as file:
+        with _opened(path) as file:
             if file.mode != "P":
                 return file.mode in _GREY
             palette = np.array(file.getpalette("RGB")).reshape(-1, 3)

@@ -146,7 +146,7 @@ def validate(tokenizer: ImageTokenizer, images: Images) -> dict[str, float]:
     # A class that no picture is held out of has no prototype.
     if images.coarse is not None and len(images.labels.unique()) == len(images.label_names):
         c = tokenizer.quantizer.curvature
-        found["ari"] = _resample(taxonomy.centres(_points(tokenizer, codes), c), images, c)["ari"].mean
+        found["ari"] = resampled(taxonomy.centres(_points(tokenizer, codes), c), images, c)["ari"].mean
     return found
 
 
@@ -177,19 +177,19 @@ def _recover(points: Tensor, images: Images, c: float, progress: Progress) -> di
     of_pictures = taxonomy.centres(points, c)
     prototypes = taxonomy.prototypes(of_pictures, images.labels, len(images.label_names), c)
     found = taxonomy.recover(prototypes, images.coarse_of_labels(), c, clusters=len(images.coarse_names))
-    resampled = _resample(of_pictures, images, c, progress)
+    again = resampled(of_pictures, images, c, progress)
     return {
         **{name: getattr(found, name)._asdict() for name in taxonomy.SCORES},
-        "resampled": {name: spread._asdict() for name, spread in resampled.items()},
+        "resampled": {name: spread._asdict() for name, spread in again.items()},
         "cophenetic": found.cophenetic,
         "linkage": found.linkage.tolist(),
     }
 
 
-def _resample(
+def resampled(
     of_pictures: Tensor, images: Images, c: float, progress: Progress | None = None
 ) -> dict[str, taxonomy.Spread]:
-    """From one point ``(n, d)`` for each picture."""
+    """Scores of the superclasses when pictures are drawn anew, from one point ``(n, d)`` for each picture."""
     clusters = len(images.coarse_names)
     return taxonomy.resample(
         of_pictures, images.labels, images.coarse_of_labels(), c, clusters=clusters, progress=progress

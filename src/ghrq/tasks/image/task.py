@@ -60,7 +60,7 @@ class Image(Task):
         if recipe.tokenizer.epochs and positions * (len(train) % recipe.tokenizer.batch or recipe.tokenizer.batch) == 1:
             raise UserError(
                 f"of {len(train)} pictures in batches of {recipe.tokenizer.batch} the last is a single one, of one "
-                "vector, which a batch norm cannot do with: another tokenizer.batch, or larger pictures (data.size)"
+                "vector, too little for a batch norm: another tokenizer.batch, or larger pictures (data.size)"
             )
         if recipe.prior.conditional and len(train.label_names) < 2:
             raise UserError(
