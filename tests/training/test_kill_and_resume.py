@@ -104,7 +104,7 @@ def test_killed_in_the_midst_of_writing(command, recipe_file, undisturbed, tmp_p
     assert list(folder.glob("checkpoints/*/.*")) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_says_how_to_go_on(number, command, recipe_file, undisturbed, tmp_path):
     folder = tmp_path / "stopped"
     process, errors = command("train", recipe_file, "--out", folder)

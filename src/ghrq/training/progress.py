@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TextIO, TypeVar
 
 from ghrq.training import processes
@@ -88,7 +88,8 @@ class PlainProgress(Progress):
 
     def note(self, text: str) -> None:
         """One line."""
-        print(text, file=self._stream, flush=True)
+        with suppress(OSError):  # a pipe or a terminal that is gone ends no run
+            print(text, file=self._stream, flush=True)
 
     @contextmanager
     def bar(self, label: str, total: int | None, done: int = 0, unit: str = "") -> Iterator[Bar]:
@@ -154,7 +155,8 @@ class TerminalProgress(Progress):
 
     def note(self, text: str) -> None:
         """One line, above the bars."""
-        self._rich.console.print(text, markup=False, highlight=False)
+        with suppress(OSError):  # a terminal that is gone ends no run
+            self._rich.console.print(text, markup=False, highlight=False)
 
     @contextmanager
     def bar(self, label: str, total: int | None, done: int = 0, unit: str = "") -> Iterator[Bar]:
@@ -170,10 +172,12 @@ class TerminalProgress(Progress):
             bar.catch_up()
             last = self._rich.make_tasks_table([shown for shown in self._rich.tasks if shown.id == task])
             self._rich.remove_task(task)
-            self._rich.console.print(last)
             self._open -= 1
+            with suppress(OSError):
+                self._rich.console.print(last)
             if self._open == 0:
-                self._rich.stop()
+                with suppress(OSError):
+                    self._rich.stop()
 
 
 def make_progress(stream: TextIO | None = None) -> Progress:

@@ -1,6 +1,6 @@
-"""A polite end: SIGINT and SIGTERM are noted, and the loop stops when its step is done.
+"""A polite end: SIGINT, SIGTERM and SIGHUP are noted, and the loop stops when its step is done.
 
-Outside the loop there is nothing to finish: there both end what is going on at once.
+Outside the loop there is nothing to finish: there they end what is going on at once.
 """
 
 import os
@@ -12,6 +12,12 @@ from types import FrameType
 from typing import Any
 
 from ghrq.training import processes
+
+
+def _endings() -> list[signal.Signals]:
+    """SIGTERM, and SIGHUP, which a terminal sends when it is closed; not on Windows, nor under ``nohup``."""
+    hangup = getattr(signal, "SIGHUP", None)
+    return [signal.SIGTERM, *([hangup] if hangup and signal.getsignal(hangup) != signal.SIG_IGN else [])]
 
 
 class StopSignals:
@@ -27,7 +33,7 @@ class StopSignals:
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, *_endings()):
                 self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -42,12 +48,16 @@ class StopSignals:
 
 
 class Terminated(KeyboardInterrupt):
-    """What SIGTERM raises within :func:`termination_raises`, as Ctrl-C raises its ``KeyboardInterrupt``."""
+    """What SIGTERM and SIGHUP raise within :func:`termination_raises`, as Ctrl-C raises its ``KeyboardInterrupt``."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 @contextmanager
 def termination_raises() -> Iterator[None]:
-    """While inside, SIGTERM raises :class:`Terminated` instead of ending Python without a word.
+    """While inside, SIGTERM and SIGHUP raise :class:`Terminated` instead of ending Python without a word.
 
     Not where processes work together: one that waits for another is deaf to Python's handlers, and would hold up the
     launcher that ends them all.
@@ -62,15 +72,16 @@ def termination_raises() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         else:
-            raise Terminated
+            raise Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = {number: signal.signal(number, terminate) for number in _endings()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
     """What a shell calls an end by the signal that raised ``error``."""
-    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+    return 128 + (error.number if isinstance(error, Terminated) else signal.SIGINT)

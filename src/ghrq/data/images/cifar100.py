@@ -13,7 +13,7 @@ from ghrq.data.images import pickles
 from ghrq.data.images.cifar100_names import CLASSES, SUPERCLASSES
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sources import Origin
-from ghrq.data.wheels import store
+from ghrq.data.wheels import one_at_a_time, store
 from ghrq.errors import UserError
 
 _SHAPE = (3, 32, 32)
@@ -44,8 +44,10 @@ def load_cifar100(split: Split, source: str, download: bool) -> Images:
 
     found = _ORIGIN.find(source, pick)
     if found is None and download and not source:
-        _unpack(_ORIGIN.fetch(_ARCHIVE))
-        found = _ORIGIN.find("", pick)
+        with one_at_a_time():
+            if (found := _ORIGIN.find("", pick)) is None:  # or another process was faster
+                _unpack(_ORIGIN.fetch(_ARCHIVE))
+                found = _ORIGIN.find("", pick)
     if found is None:
         raise _ORIGIN.missing(source, f"{_BINARY}/{split}.bin and {_PYTHON}/{split}")
     return _from_binary(found) if found.suffix == ".bin" else _from_python(found)
@@ -61,7 +63,7 @@ def _unpack(archive: Path) -> None:
                 store(member, _ORIGIN.kept / name, sha256)
     except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
         raise UserError(f"{archive} is not the archive of CIFAR-100 ({error}): remove it and try again") from error
-    archive.unlink(missing_ok=True)  # another process may have been as fast
+    archive.unlink()
 
 
 def _from_binary(path: Path) -> Images:

