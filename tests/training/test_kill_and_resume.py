@@ -10,6 +10,7 @@ import torch
 
 from ghrq.training.checkpoint import load_checkpoint
 from ghrq.training.run import Run, runs
+from ghrq.training.signals import StopSignals, termination_raises
 
 STEPS = 24
 
@@ -123,6 +124,18 @@ def test_a_signal_saves_and_says_how_to_go_on(number, command, recipe_file, undi
     process.join()
     assert process.exitcode == 0, errors.read_text()
     assert everything(Run.open(folder)) == everything(undisturbed)
+
+
+@pytest.mark.parametrize("guard", [lambda: StopSignals(twice=False), termination_raises])
+def test_nohup_keeps_a_run_going_when_its_terminal_is_closed(guard):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        with guard():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_intact(command, recipe_file, undisturbed, tmp_path):
