@@ -66,9 +66,11 @@ def test_terminal_bars_and_notes():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # rich's thread, as it may
 @pytest.mark.parametrize("kind", [PlainProgress, TerminalProgress])
-def test_a_terminal_that_is_closed_ends_no_work(kind):
+@pytest.mark.parametrize("before", [False, True])
+def test_a_terminal_that_is_closed_ends_no_work(before, kind):
     stream = Terminal()
     progress, done = kind(stream), []
+    stream.closed_by_its_user = before
     with progress.bar("work", 3) as bar:
         stream.closed_by_its_user = True
         progress.note("nobody sees this")

