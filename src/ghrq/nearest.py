@@ -104,31 +104,34 @@ def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest
     chunk = max(1, CHUNK_BYTES // (codes * x.element_size()))
     # The norms ride along as one more column: a product with an added row would first copy it to every row.
     left = torch.cat((x, torch.rsub(gap, 1.0, alpha=0.5)), dim=1)
+    # One piece of memory for all products: the system takes longer to hand out a new one than to fill it.
     if rows <= chunk:
-        best, index = _minimum(left @ table.matrix)
+        values = left @ table.matrix
+        best, index = _minimum(values)
     else:
+        values = x.new_empty((chunk, codes))
         index = torch.empty(rows, dtype=torch.int64, device=x.device)
         best = torch.empty_like(gap)
-        # One piece of memory for all chunks: the system takes longer to hand out a new one than to fill it.
-        values = x.new_empty((chunk, codes))
         for start in range(0, rows, chunk):
             part = left[start : start + chunk]
             stop = start + len(part)
             best[start:stop], index[start:stop] = _minimum(torch.mm(part, table.matrix, out=values[: len(part)]))
-    found = table.gaps.index_select(0, index).unsqueeze(1)
+    code_gap = table.gaps.index_select(0, index).unsqueeze(1)
     # Where some code is so near that rounding may have chosen it: w is at most 1/smallest, as a code that lies much
     # nearer to x than the one found has about x's own gap.
-    smallest = torch.minimum(found, torch.maximum(gap, table.least))
+    smallest = torch.minimum(code_gap, torch.maximum(gap, table.least))
     eps = torch.finfo(x.dtype).eps
     doubtful = torch.add(square, best, alpha=2.0).mul_(smallest) < _DOUBT * eps * square
     again = doubtful.squeeze(1).nonzero().squeeze(1)
     if again.shape[0]:
         reach = _REACH * left.shape[1] * eps * square / smallest
         for part in again.split(chunk):
-            part = part[_rivalled(left.index_select(0, part) @ table.matrix, reach.index_select(0, part))]
-            index[part] = _exact_search(x[part], table.codes, table.gaps)
-        found = table.gaps.index_select(0, index).unsqueeze(1)
-    return Nearest(index, found)
+            second = torch.mm(left.index_select(0, part), table.matrix, out=values[: len(part)])
+            part = part[_rivalled(second, reach.index_select(0, part))]
+            if part.shape[0]:
+                index[part] = _exact_search(x[part], table.codes, table.gaps)
+        code_gap = table.gaps.index_select(0, index).unsqueeze(1)
+    return Nearest(index, code_gap)
 
 
 def _minimum(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ghrq.errors import DivergedError, require
 from ghrq.tasks import Task, task_class
-from ghrq.training import processes
+from ghrq.training import memory, processes
 from ghrq.training.jobs import side_by_side
 from ghrq.training.loop import fit, load
 from ghrq.training.progress import Progress, make_progress
@@ -109,6 +109,7 @@ def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
 def _finished(run: Run, progress: Progress, training: bool) -> Task:
     """The task with all of its models trained, or loaded."""
     recipe = run.recipe
+    memory.keep_freed()
     seed_everything(recipe.seed, "task")
     task = task_class(recipe.task)(recipe, run)
     stages = task.stages()
