@@ -1,11 +1,10 @@
 """Recipes of the tiny task, and commands in processes of their own that start fast enough to kill many of them."""
 
 import multiprocessing
-import os
-import signal
 from pathlib import Path
 
 import pytest
+from ghrq_command import run_command
 from tiny_task import TinyRecipe
 
 HERE = Path(__file__).parent
@@ -30,38 +29,6 @@ def tiny():
     return recipe
 
 
-def _command(arguments, error_file, die_after, file_limit):
-    """Runs ``ghrq`` in a fresh process; ``die_after`` kills it at that fsync or rename."""
-    import resource
-
-    import torch
-
-    from ghrq.cli import main
-
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background is deaf to it
-    stream = os.open(error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(stream, 2)
-    if file_limit is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-    if die_after is not None:
-        left = die_after
-
-        def deadly(function):
-            def wrapped(*args):
-                nonlocal left
-                left -= 1
-                if left <= 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return function(*args)
-
-            return wrapped
-
-        for name in ("fsync", "rename", "replace"):
-            setattr(os, name, deadly(getattr(os, name)))
-    main([str(argument) for argument in arguments])
-
-
 @pytest.fixture(scope="session")
 def command(tmp_path_factory):
     """``process, error_file = command("train", …)``: a started process, forked from one that has imported torch."""
@@ -73,7 +40,7 @@ def command(tmp_path_factory):
 
     def start(*arguments, die_after=None, file_limit=None):
         error_file = folder / f"{len(started)}.txt"
-        process = context.Process(target=_command, args=(arguments, error_file, die_after, file_limit))
+        process = context.Process(target=run_command, args=(arguments, error_file, die_after, file_limit))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(HERE))
             patch.setenv("OMP_NUM_THREADS", "1")
