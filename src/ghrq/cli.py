@@ -108,7 +108,12 @@ def reproduce(
     task: Annotated[str, typer.Argument(help="The experiment: wordnet or image.")],
     budget: Annotated[Budget, typer.Option(help="demo (minutes), cpu (an hour or two) or paper (a GPU).")] = "cpu",
     seeds: Annotated[int, typer.Option(min=1, help="How often each run is repeated, with another seed.")] = 1,
-    grid: Annotated[bool, typer.Option("--grid", help="All sizes of the paper's grid, not only the main one.")] = False,
+    grid: Annotated[
+        bool,
+        typer.Option(
+            "--grid", help="wordnet: all sizes of the paper, not only the main one; image: the ablations, too."
+        ),
+    ] = False,
     dataset: Annotated[str | None, typer.Option(help="For image: mnist (the default), cifar100 or digits.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
     jobs: Annotated[

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from ghrq.tasks.image.models import ImageTokenizer
     from ghrq.training.progress import Progress
 
+
+def _named(text: str) -> Path:
+    """An unset variable of the shell must not become the folder one is in."""
+    if not text:
+        raise typer.BadParameter("it is empty: name a file or a folder")
+    return Path(text)
+
+
 _Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of the task image.")]
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
@@ -45,7 +53,10 @@ def encode(
             help="Any that Pillow reads, of several frames the first. They keep their size; a run on grey sees grey.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="File for the codes, .npz; or a folder, as for several pictures.")],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="PATH", parser=_named, help="File for the codes, .npz; or a folder, as for several."),
+    ],
 ) -> None:
     """Turn pictures into codes: a tuple for each square of 4 × 4 pixels.
 
@@ -76,7 +87,12 @@ def decode(
     codes: Annotated[
         list[Path], typer.Argument(metavar="CODES...", help="Files that 'ghrq image encode' wrote with the same run.")
     ],
-    out: Annotated[Path, typer.Option(help="File for the picture, such as .png; or a folder, as for several.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="PATH", parser=_named, help="File for the picture, such as .png; or a folder, as for several."
+        ),
+    ],
     depth: Annotated[
         int | None, typer.Option(help="Use only the first codes, so many, from 1 up: the coarse version.")
     ] = None,
@@ -156,7 +172,7 @@ def _each(
     if failed:
         several = [f"{len(inputs) - len(failed)} of {len(inputs)} files written"] if len(inputs) > 1 else []
         reasons = list(dict.fromkeys(failed))
-        raise UserError("; ".join([*several, *reasons[:_TOLD], *(["…"] if len(reasons) > _TOLD else [])]))
+        raise UserError("\n  ".join([*several, *reasons[:_TOLD], *(["…"] if len(reasons) > _TOLD else [])]))
     return found
 
 

@@ -44,6 +44,15 @@ def write(path: Path, content: str | bytes | Iterable[bytes]) -> None:
         os.fsync(file.fileno())
 
 
+@contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Let errors of the system tell the user that it was ``path``, file or folder, that could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror or error}): make room, or choose another") from error
+
+
 def write_json(path: Path, value: Any) -> None:
     """:func:`write` a value as JSON that any reader takes: NaN and infinite numbers become ``null``."""
     write(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -43,5 +43,6 @@ class Sheet:
         """A ``<figure>`` with the sheet in it."""
         data = base64.b64encode(self.png).decode()
         source, style = f"data:image/png;base64,{data}", "width:100%;image-rendering:pixelated"
-        image = f'<img src="{source}" alt="{escape(self.caption)}" style="{style}">'
+        words = self.caption.replace("*", "")  # of Markdown, which an alternative text does not know
+        image = f'<img src="{source}" alt="{escape(words)}" style="{style}">'
         return render("figure", figure=self, svg=safe(image))

@@ -28,11 +28,8 @@ def save(folder: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> No
     if folder.exists():
         _check_replaceable(folder)
     config = {"format": FORMAT, "version": VERSION, **files.plain(config)}
-    try:
+    with files.telling(folder):
         _write(folder, config, weights)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"cannot write {folder} ({reason}): make room, or choose another folder") from error
 
 
 def _write(folder: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> None:

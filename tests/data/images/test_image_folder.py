@@ -149,6 +149,8 @@ def test_folders_that_cannot_be_used(tmp_path):
     with pytest.raises(UserError, match=r"too few pictures \(0\) in "):
         both(tmp_path)
     save(tmp_path / "beside.png", flat(1))
+    with pytest.raises(UserError, match=r"'.*beside.png' is a file: name a folder"):
+        both(tmp_path / "beside.png")
     with pytest.raises(UserError, match=r"too few pictures \(1\)"):
         both(tmp_path)
     save(tmp_path / "class" / "one.png", flat(1))

@@ -36,7 +36,8 @@ def load_folder(split: Split, source: str, size: int) -> Images:
         raise UserError("the data set 'folder' needs a source: name a folder with pictures, --set data.source=FOLDER")
     root = Path(source).expanduser()
     if not root.is_dir():
-        raise UserError(f"there is no folder {str(root)!r}: name one with pictures as source (data.source of a recipe)")
+        found = f"{str(root)!r} is a file" if root.exists() else f"there is no folder {str(root)!r}"
+        raise UserError(f"{found}: name a folder with pictures as source (data.source of a recipe)")
     names = _pictures(root)
     classes = _classes(root, names)
     channels = 1 if all(_is_grey(root / name) for name in names) else 3
@@ -121,7 +122,7 @@ def _broken(path: str | Path, error: Exception) -> UserError:
         return UserError(f"there is no picture {path}: name a file")
     if isinstance(error, require("PIL.Image", "image").DecompressionBombError):
         return UserError(f"{path} has too many pixels ({error}): scale it down")
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = " ".join(str(error).replace(f" {str(path)!r}", "").split()) or type(error).__name__
     return UserError(f"{path} cannot be read as a picture ({reason}): repair it or take it out")
 
 

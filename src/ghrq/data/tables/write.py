@@ -66,11 +66,8 @@ def check_output(path: Path, formats: Sequence[str] | None = FORMATS, inputs: Se
 def replacing(path: Path) -> Iterator[Path]:
     """:func:`ghrq.files.draft`, whose errors tell the user what to do."""
     _check_parent(path)
-    try:
-        with files.draft(path) as temporary:
-            yield temporary
-    except OSError as error:
-        raise UserError(f"cannot write {path} ({error.strerror or error}): make room, or choose another") from error
+    with files.telling(path), files.draft(path) as temporary:
+        yield temporary
 
 
 def _check_parent(path: Path) -> None:

@@ -71,7 +71,8 @@ def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path, progress: P
         size=np.array(pixels.shape[1:]),
         tokenizer=np.array(_fingerprint(tokenizer)),
     )
-    files.write(out, written.getvalue())
+    with files.telling(out):
+        files.write(out, written.getvalue())
     return Codes(codes, (pixels.shape[1], pixels.shape[2]))
 
 
@@ -96,7 +97,8 @@ def decode_file(
         image.save(written, format=require("PIL.Image", "image").registered_extensions()[out.suffix.lower()])
     except (KeyError, OSError, ValueError) as error:
         raise UserError(f"cannot write {out} ({error}): give --out a name that ends in .png") from error
-    files.write(out, written.getvalue())
+    with files.telling(out):
+        files.write(out, written.getvalue())
     return found
 
 
@@ -128,8 +130,10 @@ def _read(path: Path, tokenizer: ImageTokenizer) -> Codes:
             raise ValueError(named if path.is_file() else "a folder" if path.is_dir() else "no such file")
         with np.load(path, allow_pickle=False) as content:
             codes, size, made_by = content["codes"], content["size"], str(content["tokenizer"])
-            if codes.dtype.kind not in "iu" or size.dtype.kind not in "iu" or size.shape != (2,):
+            if codes.dtype.kind not in "iu" or size.dtype.kind not in "iu":
                 raise ValueError("codes and size are not whole numbers")
+            if size.shape != (2,):
+                raise ValueError(f"size is not height and width, but of shape {size.shape}")
             height, width = (int(side) for side in size)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a file of codes ({error}): make one with ghrq image encode") from error

@@ -30,6 +30,9 @@ from ghrq.training.schedule import shuffled, warmup_and_cosine
 # Pictures that k-means starts from.
 _START_PICTURES = 2048
 
+# Steps of the tokenizer below which hardly anything is learnt.
+_FEW_STEPS = 300
+
 
 class Image(Task):
     """Two stages: the tokenizer, and the prior on its codes."""
@@ -97,6 +100,13 @@ class Image(Task):
     def evaluate(self, progress: Progress) -> dict[str, Any]:
         """Everything that the tables and the report show."""
         assert self.tokenizer is not None
+        settings, count = self.recipe.tokenizer, len(self.pictures.train)
+        steps = settings.epochs * -(-count // settings.batch)
+        if steps < _FEW_STEPS:
+            progress.note(
+                f"the tokenizer was trained for {steps} steps only (tokenizer.epochs={settings.epochs}, {count:,} "
+                f"pictures in batches of {settings.batch}): with more epochs or smaller batches it learns more"
+            )
         return evaluation.evaluate(self.recipe, self.run, self.pictures, self.tokenizer, self.prior, progress)
 
     @classmethod
