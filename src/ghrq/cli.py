@@ -27,6 +27,8 @@ app = typer.Typer(
 
 Budget = Literal["demo", "cpu", "paper"]
 
+_WHERE = "('ghrq --debug' shows where this came from)"
+
 _debug = bool(os.environ.get("GHRQ_DEBUG"))
 
 
@@ -201,8 +203,14 @@ def main(arguments: list[str] | None = None) -> None:
         # The library's own checks: most likely a value in the recipe. The run's status.json has the traceback.
         if _debug:
             raise
-        _complain(f"{error}\n('ghrq --debug' shows where this came from)")
+        _complain(f"{error}\n{_WHERE}")
         _leave(2)
+    except OSError as error:
+        # The system's, of which nobody nearer to it has told: as of a standard output on a full disk.
+        if _debug:
+            raise
+        _complain(f"{error}\n{_WHERE}")
+        _leave(1)
 
 
 def _complain(message: str) -> None:
@@ -212,8 +220,15 @@ def _complain(message: str) -> None:
 
 def _leave(code: Any) -> None:
     """End with ``code``; where processes worked together at once, as gloo's threads abort Python's own way out."""
-    if processes.world_size() > 1:
+    try:
         sys.stdout.flush()
+    except OSError as error:
+        if code in (0, None) and not isinstance(error, BrokenPipeError):  # whoever closed a pipe knows it
+            _complain(f"cannot write to the standard output ({error.strerror})")
+        code = code or 1
+        # What is left in the buffer has to go somewhere: Python would try again, and complain in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if processes.world_size() > 1:
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else int(code is not None))
     sys.exit(code)

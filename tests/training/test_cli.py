@@ -222,3 +222,29 @@ def test_the_command_line_itself_does_not_import_torch():
     """
     # find_spec of the top package alone does not import it
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True)
+
+
+RECIPES = [sys.executable, "-m", "ghrq", "recipes"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+@pytest.mark.parametrize(
+    ("unbuffered", "message"),
+    [
+        ("", "cannot write to the standard output (No space left on device)"),
+        ("1", f"[Errno 28] No space left on device\n{cli._WHERE}"),
+    ],
+)
+def test_a_full_standard_output_is_told_without_a_traceback(unbuffered: str, message: str) -> None:
+    variables = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(RECIPES, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=variables)
+    assert (done.returncode, done.stderr) == (1, f"error: {message}\n")
+
+
+def test_a_closed_pipe_is_no_news() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(RECIPES, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
