@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ghrq import __version__, cli_image, cli_items
+from ghrq.cli_options import out_option
 from ghrq.errors import StoppedError, UserError
 from ghrq.report.console import columns
 from ghrq.training import processes
@@ -26,8 +27,6 @@ app = typer.Typer(
 )
 
 Budget = Literal["demo", "cpu", "paper"]
-
-_WHERE = "('ghrq --debug' shows where this came from)"
 
 _debug = bool(os.environ.get("GHRQ_DEBUG"))
 
@@ -60,7 +59,7 @@ def train(
             help="Change a key of the recipe; repeatable. A run's recipe.toml has all keys.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default a new one in runs/.")] = None,
+    out: Annotated[Path | None, out_option("Folder of the run; by default a new one in runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
 ) -> None:
     """Train a recipe and evaluate what it gives.
@@ -117,7 +116,7 @@ def reproduce(
         ),
     ] = False,
     dataset: Annotated[str | None, typer.Option(help="For image: mnist (the default), cifar100 or digits.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
+    out: Annotated[Path | None, out_option("Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -199,18 +198,13 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _complain(str(error))
         _leave(error.exit_code)
-    except ValueError as error:
-        # The library's own checks: most likely a value in the recipe. The run's status.json has the traceback.
+    except (ValueError, OSError) as error:
+        # The library's own checks: most likely a value in the recipe. The run's status.json has the traceback. Or the
+        # system's, of which nobody nearer to it has told: as of a standard output on a full disk.
         if _debug:
             raise
-        _complain(f"{error}\n{_WHERE}")
-        _leave(2)
-    except OSError as error:
-        # The system's, of which nobody nearer to it has told: as of a standard output on a full disk.
-        if _debug:
-            raise
-        _complain(f"{error}\n{_WHERE}")
-        _leave(1)
+        _complain(f"{error}\n('ghrq --debug' shows where this came from)")
+        _leave(2 if isinstance(error, ValueError) else 1)
 
 
 def _complain(message: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ghrq.cli_options import out_option
 from ghrq.errors import UserError
 from ghrq.report.console import columns
 
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
     from ghrq.tasks.image.files import Codes
     from ghrq.tasks.image.models import ImageTokenizer
     from ghrq.training.progress import Progress
-
-
-def _named(text: str) -> Path:
-    """An unset variable of the shell must not become the folder one is in."""
-    if not text:
-        raise typer.BadParameter("it is empty: name a file or a folder")
-    return Path(text)
-
 
 _Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of the task image.")]
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
@@ -53,10 +46,7 @@ def encode(
             help="Any that Pillow reads, of several frames the first. They keep their size; a run on grey sees grey.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(metavar="PATH", parser=_named, help="File for the codes, .npz; or a folder, as for several."),
-    ],
+    out: Annotated[Path, out_option("File for the codes, .npz; or a folder, as for several pictures.")],
 ) -> None:
     """Turn pictures into codes: a tuple for each square of 4 × 4 pixels.
 
@@ -87,12 +77,7 @@ def decode(
     codes: Annotated[
         list[Path], typer.Argument(metavar="CODES...", help="Files that 'ghrq image encode' wrote with the same run.")
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="PATH", parser=_named, help="File for the picture, such as .png; or a folder, as for several."
-        ),
-    ],
+    out: Annotated[Path, out_option("File for the picture, such as .png; or a folder, as for several.")],
     depth: Annotated[
         int | None, typer.Option(help="Use only the first codes, so many, from 1 up: the coarse version.")
     ] = None,

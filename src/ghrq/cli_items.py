@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ghrq.cli_options import out_option
 from ghrq.errors import UserError
 from ghrq.report.console import columns
 
@@ -43,7 +44,7 @@ _Collisions = Annotated[
 
 def fit(
     items: _Items,
-    out: Annotated[Path, typer.Option(help="Folder for the tokenizer and the IDs of these items.")],
+    out: Annotated[Path, out_option("Folder for the tokenizer and the IDs of these items.")],
     column: _Column = None,
     id_column: _Id = None,
     kind: Annotated[Kind, typer.Option(help="The quantizer.")] = "ghrq",
@@ -97,7 +98,7 @@ def fit(
 def encode(
     tokenizer: _TokenizerFolder,
     items: _Items,
-    out: Annotated[Path, typer.Option(help="IDs by extension: .parquet, .csv, .jsonl, or .npy (codes only).")],
+    out: Annotated[Path, out_option("IDs by extension: .parquet, .csv, .jsonl, or .npy (codes only).")],
     column: _Column = None,
     id_column: _Id = None,
     collisions: _Collisions = "append",
@@ -138,7 +139,7 @@ def encode(
 def decode(
     tokenizer: _TokenizerFolder,
     ids: _Ids,
-    out: Annotated[Path, typer.Option(help="Vectors by extension: .npy, .parquet, .csv or .jsonl.")],
+    out: Annotated[Path, out_option("Vectors by extension: .npy, .parquet, .csv or .jsonl.")],
     depth: Annotated[int | None, typer.Option(min=1, help="Use only so many first codes: the coarse version.")] = None,
 ) -> None:
     """Turn IDs back into the vectors they stand for. A tie-break token is dropped.
@@ -163,7 +164,7 @@ def decode(
 def inspect(
     tokenizer: _TokenizerFolder,
     ids: _Ids,
-    out: Annotated[Path, typer.Option(help="Folder for quality.json and the page quality.html.")],
+    out: Annotated[Path, out_option("Folder for quality.json and the page quality.html.")],
     items: Annotated[
         Path | None, typer.Option(help="The table that was encoded, for what the vectors and labels tell.")
     ] = None,

@@ -100,13 +100,6 @@ def test_a_full_disk_is_told_in_a_line(run: Path, ghrq, tmp_path: Path) -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["mine.npz", "mine.png"]
 
 
-@pytest.mark.parametrize("command", ["encode", "decode"])
-def test_an_empty_out_is_not_the_folder_one_is_in(command: str, run: Path, ghrq, tmp_path: Path) -> None:
-    code, _, err = ghrq("image", command, run, "mine.png", "--out", "")
-    assert code == 2
-    assert "Invalid value for '--out': it is empty: name a file or a folder" in err
-
-
 def test_few_steps_are_told(tmp_path: Path) -> None:
     notes = []
 

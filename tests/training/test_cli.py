@@ -224,6 +224,26 @@ def test_the_command_line_itself_does_not_import_torch():
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "wordnet/demo"),
+        ("reproduce", "wordnet"),
+        ("image", "encode", "run", "mine.png"),
+        ("image", "decode", "run", "mine.npz"),
+        ("fit", "items.npy"),
+        ("encode", "tokenizer", "items.npy"),
+        ("decode", "tokenizer", "ids.npy"),
+        ("inspect", "tokenizer", "ids.npy"),
+    ],
+)
+def test_an_empty_out_is_not_the_folder_one_is_in(command: tuple[str, ...], ghrq, tmp_path: Path) -> None:
+    code, _, err = ghrq(*command, "--out", "")
+    assert code == 2
+    assert "Invalid value for '--out': it is empty: name a file or a folder" in err
+    assert not list(tmp_path.iterdir())
+
+
 RECIPES = [sys.executable, "-m", "ghrq", "recipes"]
 
 
@@ -232,7 +252,7 @@ RECIPES = [sys.executable, "-m", "ghrq", "recipes"]
     ("unbuffered", "message"),
     [
         ("", "cannot write to the standard output (No space left on device)"),
-        ("1", f"[Errno 28] No space left on device\n{cli._WHERE}"),
+        ("1", "[Errno 28] No space left on device\n('ghrq --debug' shows where this came from)"),
     ],
 )
 def test_a_full_standard_output_is_told_without_a_traceback(unbuffered: str, message: str) -> None:

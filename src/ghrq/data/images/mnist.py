@@ -95,9 +95,8 @@ def _find(origin: Origin, split: Split, source: str, download: bool) -> tuple[Pa
     found = _find_here(origin, stems, source)
     if found is None and download and not source:
         with one_at_a_time():
-            found = _find_here(origin, stems, source) or _download(
-                origin, stems
-            )  # another process may have been faster
+            # Another process may have been faster.
+            found = _find_here(origin, stems, source) or _download(origin, stems)
     if found is None:
         raise origin.missing(source, f"{stems[0]} and {stems[1]}, plain or .gz,")
     return found

@@ -30,8 +30,8 @@ from ghrq.training.schedule import shuffled, warmup_and_cosine
 # Pictures that k-means starts from.
 _START_PICTURES = 2048
 
-# Steps of the tokenizer below which hardly anything is learnt.
-_FEW_STEPS = 300
+# Steps of the tokenizer below which hardly anything is learnt; the shipped demos have about 200.
+_FEW_STEPS = 100
 
 
 class Image(Task):
@@ -100,12 +100,13 @@ class Image(Task):
     def evaluate(self, progress: Progress) -> dict[str, Any]:
         """Everything that the tables and the report show."""
         assert self.tokenizer is not None
-        settings, count = self.recipe.tokenizer, len(self.pictures.train)
-        steps = settings.epochs * -(-count // settings.batch)
+        settings = self.recipe.tokenizer
+        steps = settings.epochs * self._tokenizer_epoch
         if steps < _FEW_STEPS:
             progress.note(
-                f"the tokenizer was trained for {steps} steps only (tokenizer.epochs={settings.epochs}, {count:,} "
-                f"pictures in batches of {settings.batch}): with more epochs or smaller batches it learns more"
+                f"the tokenizer was trained for {steps} steps only (tokenizer.epochs={settings.epochs}, "
+                f"{len(self.pictures.train):,} pictures in batches of {settings.batch}): with more epochs or smaller "
+                "batches it learns more"
             )
         return evaluation.evaluate(self.recipe, self.run, self.pictures, self.tokenizer, self.prior, progress)
 
@@ -132,11 +133,15 @@ class Image(Task):
 
     # --- stages ----------------------------------------------------------------------------------------------
 
+    @property
+    def _tokenizer_epoch(self) -> int:
+        """Steps of the tokenizer in an epoch."""
+        return -(-len(self.pictures.train) // self.recipe.tokenizer.batch)
+
     def _tokenizer_stage(self) -> Stage:
         model, settings, pixels = self.tokenizer, self.recipe.tokenizer, self.pictures.train.pixels
         assert model is not None
-        steps_per_epoch = -(-len(pixels) // settings.batch)
-        steps = settings.epochs * steps_per_epoch
+        steps = settings.epochs * self._tokenizer_epoch
         networks = [*model.encoder.parameters(), *model.decoder.parameters()]
         optimizer = RiemannianAdam(
             [
@@ -152,7 +157,7 @@ class Image(Task):
             optimizer=optimizer,
             batches=shuffled(len(pixels), settings.batch, self.recipe.seed, lambda rows: pixels[rows]),
             steps=steps,
-            steps_per_epoch=steps_per_epoch,
+            steps_per_epoch=self._tokenizer_epoch,
             scheduler=LambdaLR(optimizer, warmup_and_cosine(0, steps)) if settings.decay == "cosine" else None,
             begin=self._kmeans_start if self.recipe.quantizer.start == "kmeans" else None,
             validate=self._validate,
