@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 
 from ghrq.optim import RiemannianAdam
+from ghrq.system.memory import keep_freed
 from ghrq.tasks.image.models import ImageTokenizer, as_floats, make_tokenizer
 from ghrq.tasks.image.recipe import ImageRecipe
-from ghrq.training.memory import keep_freed
 from ghrq.training.recipe import load_recipe
 
 KINDS = ("ghrq", "naive", "euclidean")

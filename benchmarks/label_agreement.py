@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 import ghrq
-from ghrq import files
 from ghrq.data import wordnet
-from ghrq.ids.quality import quality
+from ghrq.metrics.quality import quality
 from ghrq.report.kinds import KINDS
 from ghrq.report.tables import Block, Column, Measured, Row, Table
+from ghrq.system import files
 from ghrq.training.checkpoint import newest_checkpoint
 from ghrq.training.run import Run
 

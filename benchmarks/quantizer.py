@@ -25,7 +25,8 @@ from torch import Tensor
 from vector_quantize_pytorch import ResidualVQ
 
 import ghrq
-from ghrq import manifold, optim
+from ghrq import optim
+from ghrq.geometry import manifold
 
 SHAPES = [
     Shape(4096, 16, 128, 4),

@@ -15,15 +15,16 @@ import timing
 import torch
 from torch import Tensor
 
-from ghrq import ball, files
+from ghrq import ball
 from ghrq.data.images import Images
-from ghrq.errors import UserError
 from ghrq.metrics import taxonomy
+from ghrq.system import files
+from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress, make_progress
 from ghrq.tasks.image import evaluation
 from ghrq.tasks.image.files import load_tokenizer
 from ghrq.tasks.image.pictures import load
 from ghrq.tasks.image.recipe import ImageRecipe
-from ghrq.training.progress import Progress, make_progress
 from ghrq.training.run import Run
 
 RADII = (0.25, 0.5, 0.75, 0.85, 0.95)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ghrq.manifold import PoincareBall
+from ghrq.geometry.manifold import PoincareBall
 
 CURVATURES = [0.3, 1.0, 4.0]
 DTYPES = [torch.float32, torch.float64]

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from ghrq import ball
-from ghrq.manifold import Euclidean, ManifoldParameter, PoincareBall
+from ghrq.geometry.manifold import Euclidean, ManifoldParameter, PoincareBall
 from ghrq.optim import RiemannianAdam, RiemannianSGD
 from points import DTYPES, all_inside, assert_close, ball_of, both_types, curvatures, directions, points
 
-import geoopt  # isort: skip  # after ghrq.manifold, which imports it without its warnings
+import geoopt  # isort: skip  # after ghrq.geometry.manifold, which imports it without its warnings
 
 
 # --- the retraction ------------------------------------------------------------------------------------------

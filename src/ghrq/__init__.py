@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ghrq import ball
+    from ghrq.geometry import ball
     from ghrq.quantizer import ResidualQuantizer
     from ghrq.tokenizer import Tokenizer
 
@@ -17,7 +17,7 @@ _HOMES = {"ResidualQuantizer": "ghrq.quantizer", "Tokenizer": "ghrq.tokenizer"}
 
 def __getattr__(name: str) -> Any:
     if name == "ball":
-        return importlib.import_module("ghrq.ball")
+        return importlib.import_module("ghrq.geometry.ball")
     if name not in _HOMES:
         raise AttributeError(f"module 'ghrq' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

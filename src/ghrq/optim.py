@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ghrq import ball, numerics
-from ghrq.geodesic import Geodesic, add_scaled_, scaled
-from ghrq.manifold import Euclidean, PoincareBall, geoopt
+from ghrq.geometry import ball, numerics
+from ghrq.geometry.geodesic import Geodesic, add_scaled_, scaled
+from ghrq.geometry.manifold import Euclidean, PoincareBall, geoopt
 
 __all__ = ["RiemannianAdam", "RiemannianSGD"]
 

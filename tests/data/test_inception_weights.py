@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ghrq.data import inception
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 CONTENT = b"a network " * 1000
 

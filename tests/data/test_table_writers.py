@@ -12,7 +12,7 @@ import pytest
 
 from ghrq.data.tables import check_output, open_codes, open_table, open_writer
 from ghrq.data.tables.write import Layout, replacing
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 # --- writing -------------------------------------------------------------------------------------------------
 

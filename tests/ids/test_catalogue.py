@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghrq.errors import UserError
 from ghrq.ids import Catalogue
+from ghrq.system.errors import UserError
 
 CODES = torch.tensor([[0, 1, 2], [0, 1, 0], [3, 3, 3], [0, 2, 2], [0, 1, 2]])
 NAMES = ["apple", "pear", "nail", "plum", "apple 2"]

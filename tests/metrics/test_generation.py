@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from ghrq.data.inception import SHA256, WHEEL, weights
-from ghrq.errors import UserError
 from ghrq.metrics import generation
 from ghrq.metrics.generation import (
     Features,
@@ -26,6 +25,7 @@ from ghrq.metrics.generation import (
     last_layer,
 )
 from ghrq.nets.classifier import SmallClassifier
+from ghrq.system.errors import UserError
 
 fid = pytest.importorskip("torchmetrics.image.fid")
 scores = pytest.importorskip("torchmetrics.image.inception")

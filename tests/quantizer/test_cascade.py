@@ -5,7 +5,7 @@ import torch
 
 import oracle
 from ghrq import ResidualQuantizer, ball
-from ghrq.nearest import code_table
+from ghrq.geometry.nearest import code_table
 from ghrq.quantizer.cascade import walk
 
 TOLERANCE = 3e-6

@@ -11,7 +11,7 @@ from torch import nn
 from torch.func import functional_call, grad
 
 from ghrq import ResidualQuantizer
-from ghrq.manifold import ManifoldParameter, PoincareBall
+from ghrq.geometry.manifold import ManifoldParameter, PoincareBall
 from ghrq.optim import RiemannianSGD
 from ghrq.quantizer import KINDS
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ghrq import ResidualQuantizer, ball
-from ghrq.nearest import nearest
+from ghrq.geometry.kmeans import kmeans
+from ghrq.geometry.nearest import nearest
 from ghrq.optim import RiemannianAdam
 from ghrq.quantizer import KINDS
-from ghrq.quantizer.kmeans import kmeans
 
 DIM, SIZE, STAGES = 8, 32, 4
 

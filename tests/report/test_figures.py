@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from ghrq.errors import UserError
 from ghrq.report.figures import GRID, INK, PALE, PAPER, Bar, Gallery, Series, bars, lines
 from ghrq.report.kinds import KINDS
 from ghrq.report.tables import Measured
+from ghrq.system.errors import UserError
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,11 +9,11 @@ import torch
 from test_page import Balanced
 
 import ghrq
-from ghrq.errors import UserError
-from ghrq.ids.quality import quality
+from ghrq.metrics.quality import quality
 from ghrq.report import ids_page
 from ghrq.report.figures import PALE, STYLE
 from ghrq.report.ids_page import write_page
+from ghrq.system.errors import UserError
 
 ITEMS = 300
 

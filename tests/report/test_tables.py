@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ghrq.errors import UserError
 from ghrq.report import template
 from ghrq.report.tables import Block, Column, Measured, Row, Table, count
+from ghrq.system.errors import UserError
 
 COLUMNS = (Column("recall", ".1f", "highest"), Column("error", ".3g", "lowest"), Column("paper", aside=True))
 

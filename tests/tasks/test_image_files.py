@@ -10,9 +10,9 @@ import torch
 from PIL import Image as Pillow
 from small_image import small
 
+from ghrq.system.progress import Progress
 from ghrq.tasks.image import evaluation
 from ghrq.tasks.image.files import _fingerprint, decode_file, encode_file, load_tokenizer
-from ghrq.training.progress import Progress
 from ghrq.training.train import train
 
 

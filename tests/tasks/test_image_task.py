@@ -13,9 +13,9 @@ from small_image import small
 
 from ghrq.data import inception
 from ghrq.data.images import Images
-from ghrq.errors import UserError
 from ghrq.metrics import generation
 from ghrq.metrics.taxonomy import SCORES, centres, resample
+from ghrq.system.errors import UserError
 from ghrq.tasks.image import Image, evaluation, report
 from ghrq.tasks.image import pictures as pictures_module
 from ghrq.tasks.image.cells import KINDS, cells

@@ -9,8 +9,8 @@ import torch
 
 from ghrq.data import wordnet
 from ghrq.data.closure import closure
-from ghrq.errors import UserError
 from ghrq.nets.embedding import Embedding
+from ghrq.system.errors import UserError
 from ghrq.tasks.wordnet import WordNet
 from ghrq.tasks.wordnet.cells import CAPACITIES, KINDS, cells
 from ghrq.tasks.wordnet.models import AncestorTranslator

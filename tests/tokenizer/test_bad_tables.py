@@ -9,7 +9,7 @@ from scipy import sparse
 from tokenizer_tables import NETWORK, clustered
 
 from ghrq import Tokenizer
-from ghrq.errors import DivergedError, UserError
+from ghrq.system.errors import DivergedError, UserError
 
 SMALL = {"num_stages": 2, "codebook_size": 8}
 

@@ -11,11 +11,11 @@ import torch
 
 from ghrq import Tokenizer, cli
 from ghrq.data.tables import open_codes, open_table
-from ghrq.errors import UserError
 from ghrq.ids.collisions import resolve_append
+from ghrq.system import progress
+from ghrq.system.errors import UserError
+from ghrq.system.progress import PlainProgress
 from ghrq.tokenizer import bulk
-from ghrq.training import progress
-from ghrq.training.progress import PlainProgress
 
 ROWS, DIM, STAGES, CODES, BATCH = 1500, 6, 2, 16, 100
 IDS = [f"item-{i:04d}" for i in range(ROWS)]

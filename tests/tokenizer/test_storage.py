@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tokenizer_tables import NETWORK, clustered
 
 from ghrq import Tokenizer
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 from ghrq.tokenizer import storage
 
 SMALL = {"num_stages": 2, "codebook_size": 8}
@@ -265,7 +265,7 @@ def test_without_scikit_learn_the_extra_is_named():
         "import sys; sys.modules['sklearn'] = None\n"
         "import ghrq\n"
         "try:\n    ghrq.Tokenizer\n"
-        "except ghrq.errors.UserError as error:\n    print(error)\n"
+        "except ghrq.system.errors.UserError as error:\n    print(error)\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "scikit-learn" in run.stdout or "sklearn" in run.stdout, run.stderr

@@ -12,8 +12,8 @@ import torch
 from tokenizer_tables import KINDS, NETWORK, clustered, error
 
 from ghrq import Tokenizer
-from ghrq.tokenizer import inputs
-from ghrq.training import progress
+from ghrq.data import arrays
+from ghrq.system import progress
 
 SMALL = {"num_stages": 3, "codebook_size": 16}
 
@@ -190,7 +190,7 @@ def test_a_memory_mapped_array_is_never_copied_whole(tmp_path):
 def test_chunks_do_not_matter(fitted, monkeypatch):
     x = clustered(3000, seed=2)
     expected = fitted.encode(x), fitted.latent(x)
-    monkeypatch.setattr(inputs, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(arrays, "_CHUNK_BYTES", 1)
     np.testing.assert_array_equal(fitted.encode(x), expected[0])
     torch.testing.assert_close(fitted.latent(x), expected[1])
 

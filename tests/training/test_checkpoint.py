@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ghrq import ResidualQuantizer
-from ghrq.manifold import ManifoldParameter, PoincareBall
+from ghrq.geometry.manifold import ManifoldParameter, PoincareBall
 from ghrq.optim import RiemannianAdam, RiemannianSGD
 from ghrq.training import checkpoint as checkpoints
 from ghrq.training.checkpoint import (

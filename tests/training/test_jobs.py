@@ -7,14 +7,14 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from tiny_task import Slow
 
 from ghrq.data.wheels import DownloadError
-from ghrq.errors import StoppedError, UserError
+from ghrq.system.errors import StoppedError, UserError
+from ghrq.system.progress import Bar, Progress
 from ghrq.training.jobs import how_many, side_by_side
-from ghrq.training.progress import Bar, Progress
 from ghrq.training.run import runs
 from ghrq.training.train import train_all
+from tiny_task import Slow
 
 
 class Record(Progress):

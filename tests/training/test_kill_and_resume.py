@@ -8,9 +8,9 @@ import time
 import pytest
 import torch
 
+from ghrq.system.signals import StopSignals, termination_raises
 from ghrq.training.checkpoint import load_checkpoint
 from ghrq.training.run import Run, runs
-from ghrq.training.signals import StopSignals, termination_raises
 
 STEPS = 24
 

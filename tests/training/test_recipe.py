@@ -4,12 +4,12 @@ import math
 import tomllib
 
 import pytest
-from tiny_task import Tiny, TinyRecipe
 
-from ghrq.errors import UserError
 from ghrq.recipes import shipped, summary
-from ghrq.tasks import task_class
+from ghrq.system.errors import UserError
 from ghrq.training.recipe import load_recipe
+from ghrq.training.task import task_class
+from tiny_task import Tiny, TinyRecipe
 
 TASK = 'task = "tiny_task:Tiny"\n'
 
@@ -130,7 +130,7 @@ def test_unknown_recipes_and_tasks(write, tmp_path):
         load_recipe(write("x.toml", 'task = "wordnets"\n'))
     with pytest.raises(UserError, match="there is no module 'nothing_here'"):
         task_class("nothing_here:Task")
-    with pytest.raises(UserError, match=r"'Autoencoder' of tiny_task is not a subclass of ghrq\.tasks\.Task"):
+    with pytest.raises(UserError, match=r"'Autoencoder' of tiny_task is not a subclass of ghrq\.training\.task\.Task"):
         task_class("tiny_task:Autoencoder")
 
 

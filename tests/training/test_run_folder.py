@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from ghrq import files
-from ghrq.errors import StoppedError, UserError
+from ghrq.system import files
+from ghrq.system.errors import StoppedError, UserError
 from ghrq.training.run import Run, free_folder, runs
 
 

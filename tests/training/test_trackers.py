@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 from ghrq.training.run import Run
 from ghrq.training.trackers import Trackers
 from ghrq.training.train import train

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from ghrq.errors import DivergedError, StoppedError, UserError
+from ghrq.system.errors import DivergedError, StoppedError, UserError
+from ghrq.system.progress import Progress
 from ghrq.training.checkpoint import load_checkpoint, newest_step
 from ghrq.training.loop import Stage, fit
-from ghrq.training.progress import Progress
 from ghrq.training.run import Run, runs
 from ghrq.training.train import evaluate, train, train_all
 

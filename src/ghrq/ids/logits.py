@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ghrq.ids.trie import PrefixTrie
-from ghrq.quantizer.checks import at_least
+from ghrq.system.checks import at_least
 
 
 class TrieLogitsProcessor:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ghrq.quantizer.checks import at_least, check_codes
+from ghrq.system.checks import at_least, check_codes
 
 Codes = Tensor | npt.NDArray[np.integer]
 """What a quantizer or a tokenizer gives."""

@@ -21,11 +21,11 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ghrq import files
 from ghrq.data.inception import COMPLETE_SHA256, SHA256
 from ghrq.data.wheels import check
-from ghrq.errors import UserError, require
-from ghrq.training.progress import Progress
+from ghrq.system import files
+from ghrq.system.errors import UserError, require
+from ghrq.system.progress import Progress
 
 PathLike = str | os.PathLike[str]
 

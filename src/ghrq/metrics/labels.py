@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ghrq.errors import require
+from ghrq.system.errors import require
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -128,7 +128,7 @@ def expected_mutual_information(first: Ints, second: Ints) -> float:
 
 
 def label_levels(labels: Any, items: int, separator: str | None = None) -> dict[str, Ints]:
-    """Columns of labels as numbers ``(n,)`` by the name of their level; see :func:`ghrq.ids.quality.quality`."""
+    """Columns of labels as numbers ``(n,)`` by the name of their level; see :func:`ghrq.metrics.quality.quality`."""
     columns = _columns(labels)
     for name, column in columns.items():
         if len(column) != items:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ghrq import ball
+from ghrq.geometry import ball
 from ghrq.ids import PrefixTrie
 
 # Elements of the largest tensors that exist at a time.

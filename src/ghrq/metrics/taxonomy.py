@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ghrq import ball
-from ghrq.errors import require
-from ghrq.quantizer.kmeans import midpoint_sums
-from ghrq.training.progress import Progress
+from ghrq.geometry import ball
+from ghrq.geometry.kmeans import midpoint_sums
+from ghrq.system.errors import require
+from ghrq.system.progress import Progress
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -252,7 +252,7 @@ def _check_points(points: Tensor, labels: Tensor, classes: int, c: float) -> Non
     if not len(points) or not points.isfinite().all():
         raise ValueError("there are no points, or some are not finite")
     if c > 0.0 and c * float(torch.linalg.vector_norm(points, dim=-1, dtype=torch.float64).max()) ** 2 >= 1.0:
-        raise ValueError(f"some points lie outside the ball of c={c}: map them with ghrq.ball.expmap0 first")
+        raise ValueError(f"some points lie outside the ball of c={c}: map them with ghrq.geometry.ball.expmap0 first")
     if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
     missing = (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()

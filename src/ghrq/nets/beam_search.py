@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ghrq.ids import PrefixTrie
 from ghrq.nets.seq2seq import TupleTranslator
-from ghrq.quantizer.checks import at_least
+from ghrq.system.checks import at_least
 
 
 @torch.no_grad()

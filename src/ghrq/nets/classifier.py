@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ghrq.training.progress import Progress
+from ghrq.system.progress import Progress
 
 
 class ClassifierFeatures(nn.Module):

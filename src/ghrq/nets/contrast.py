@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ghrq.function import Function
+from ghrq.geometry.function import Function
 
 _CHUNK_ELEMENTS = 200_000
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ghrq.quantizer.checks import at_least, is_tensor
+from ghrq.system.checks import at_least, is_tensor
 
 STRIDE = 4
 """A vector of the grid stands for so many pixels, down and across."""

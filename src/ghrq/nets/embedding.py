@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ghrq.quantizer.checks import at_least
+from ghrq.system.checks import at_least
 
 
 class Embedding(nn.Module):

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from ghrq.quantizer.checks import at_least
+from ghrq.system.checks import at_least
 
 
 class MLP(nn.Sequential):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ghrq.nets.draw import check_draw, draw
 from ghrq.nets.layer import Layer, layers_of, without_autocast
 from ghrq.quantizer import ResidualQuantizer
-from ghrq.quantizer.checks import at_least, check_codes, check_vectors, from_to
+from ghrq.system.checks import at_least, check_codes, check_vectors, from_to
 
 Number = TypeVar("Number", int, float)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ghrq.nets.layer import Layer, layers_of, without_autocast
 from ghrq.nets.tree_attention import attend, layout
-from ghrq.quantizer.checks import at_least, check_codes, from_to
+from ghrq.system.checks import at_least, check_codes, from_to
 
 # Sources that the encoder attends to side by side: the tokens of one tuple alone would make products of 4×4 matrices.
 _SIDE_BY_SIDE = 8

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from ghrq import ball
-from ghrq.nearest import CodeTable
+from ghrq.geometry import ball
+from ghrq.geometry.maps import to_ball
+from ghrq.geometry.nearest import CodeTable
 from ghrq.quantizer.cascade import Aggregation, Sum, aggregate, walk
-from ghrq.quantizer.maps import to_ball
 
 
 def beam_search(

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ghrq import ball
-from ghrq.nearest import CodeTable, search
+from ghrq.geometry import ball
+from ghrq.geometry.nearest import CodeTable, search
 
 Aggregation = Literal["nested", "chained"]
 

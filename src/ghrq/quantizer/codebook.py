@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from ghrq import ball, distributed
-from ghrq.quantizer.kmeans import midpoint_sums
+from ghrq.geometry import ball
+from ghrq.geometry.kmeans import midpoint_sums
+from ghrq.system import distributed
 
 INITIAL_RADIUS = 0.5
 
@@ -81,8 +82,8 @@ class MovingMidpoints(nn.Module):
             midpoint_sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
             for i, r in enumerate(residuals)
         ]
-        s = distributed.sum_(torch.stack([s for s, _ in sums])) / distributed.world_size()
-        t = distributed.sum_(torch.stack([t for _, t in sums])) / distributed.world_size()
+        s = distributed.mean_(torch.stack([s for s, _ in sums]))
+        t = distributed.mean_(torch.stack([t for _, t in sums]))
         self.s.lerp_(s.to(self.s.dtype), 1.0 - self.decay)
         self.t.lerp_(t.to(self.t.dtype), 1.0 - self.decay)
         # A code that nothing has come to for hundreds of steps has sums near 0 but keeps its place.
@@ -103,7 +104,7 @@ def revive(codebooks: Tensor, dead: Tensor, residuals: list[Tensor], weights: Te
         codebooks[i].copy_(
             torch.where(dead[i].unsqueeze(-1), r.index_select(0, rows).to(codebooks.dtype), codebooks[i])
         )
-    distributed.from_first_(codebooks)
+    distributed.broadcast_(codebooks)
 
 
 @torch.no_grad()

@@ -3,17 +3,17 @@
 import torch
 from torch import Tensor, nn
 
-from ghrq import ball, numerics
-from ghrq.manifold import ManifoldParameter
-from ghrq.nearest import CodeTable, code_table
+from ghrq.geometry import ball, numerics
+from ghrq.geometry.manifold import ManifoldParameter
+from ghrq.geometry.maps import from_ball, to_ball
+from ghrq.geometry.nearest import CodeTable, code_table
 from ghrq.quantizer import cascade, chunks
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.checks import at_least, check_codes, check_vectors
 from ghrq.quantizer.chunks import by_chunks
 from ghrq.quantizer.diagnosis import Diagnosis, diagnose
-from ghrq.quantizer.maps import from_ball, to_ball
 from ghrq.quantizer.scale import EncoderScale
+from ghrq.system.checks import at_least, check_codes, check_vectors
 
 
 class Coder(nn.Module):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ghrq import ball
+from ghrq.geometry import ball
 from ghrq.quantizer.cascade import Aggregation, aggregate, prefixes, residual
 from ghrq.quantizer.straight_through import squared_distance
 

@@ -7,20 +7,21 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from ghrq import ball, distributed
-from ghrq.hub import HubMixin
-from ghrq.manifold import Euclidean, ManifoldParameter, PoincareBall
-from ghrq.nearest import code_table
+from ghrq.geometry import ball
+from ghrq.geometry.kmeans import kmeans
+from ghrq.geometry.manifold import Euclidean, ManifoldParameter, PoincareBall
+from ghrq.geometry.nearest import code_table
 from ghrq.quantizer import cascade
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.checks import at_least, check_vectors, from_to, one_of
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, forget_moments, initial_codebooks, revive
 from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import check_convention, convention
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS
-from ghrq.quantizer.kmeans import kmeans
 from ghrq.quantizer.scale import EncoderScale
 from ghrq.quantizer.straight_through import Commitment, Gradient, Routed, Rows, attached_route, transport_route
+from ghrq.system import distributed
+from ghrq.system.checks import at_least, check_vectors, from_to, one_of
+from ghrq.system.hub import HubMixin
 
 Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
 
@@ -239,7 +240,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             gap = ball.gap(r, self.curvature).to(r.dtype)
             if each_stage is not None:
                 each_stage()
-        distributed.from_first_(self.codebooks.data)
+        distributed.broadcast_(self.codebooks.data)
         self.usage.reset()
         if self.midpoints is not None:
             self.midpoints.restart(self.codebooks)

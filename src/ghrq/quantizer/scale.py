@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ghrq import distributed
+from ghrq.system import distributed
 
 TARGET_RADIUS = 0.5
 DECAY = 0.99

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ghrq import ball, numerics
-from ghrq.function import Function
-from ghrq.nearest import code_table, nearest
+from ghrq.geometry import ball, numerics
+from ghrq.geometry.function import Function
+from ghrq.geometry.nearest import code_table, nearest
 from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
 
 Gradient = Literal["transport", "identity"]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ghrq.errors import require
 from ghrq.report.figures import INK, PALE, Figure, draw_figure
+from ghrq.system.errors import require
 
 # Inches and points: 100 leaves make a tall picture, but each can be read.
 _LEAF, _TEXT = 0.125, 6.5

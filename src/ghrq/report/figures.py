@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ghrq import files
-from ghrq.errors import require
 from ghrq.report.kinds import KINDS
 from ghrq.report.page import Piece
 from ghrq.report.tables import Measured
 from ghrq.report.template import render, safe
+from ghrq.system import files
+from ghrq.system.errors import require
 
 WIDTH = 4.4  # inches: text keeps its size on a phone, and two figures fit side by side on a laptop
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ghrq import __version__, files
-from ghrq.errors import UserError
+from ghrq import __version__
 from ghrq.report.figures import Figure, Gallery
 from ghrq.report.page import Section, page
 from ghrq.report.tables import Table
+from ghrq.system import files
+from ghrq.system.errors import UserError
 
 
 def write_report(folder: Path, title: str, subtitle: str, lead: Sequence[str], sections: Sequence[Section]) -> Path:

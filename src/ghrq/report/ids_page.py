@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ghrq import __version__, files
-from ghrq.errors import UserError, require
-from ghrq.ids.quality import NeighbourAgreement, Quality, Reconstruction
+from ghrq import __version__
 from ghrq.metrics.labels import LabelAgreement
+from ghrq.metrics.quality import NeighbourAgreement, Quality, Reconstruction
 from ghrq.report.figures import INK, PALE, Figure, Gallery, draw_figure
 from ghrq.report.page import Section, page
 from ghrq.report.tables import Block, Column, Measured, Row, Table, count
+from ghrq.system import files
+from ghrq.system.errors import UserError, require
 
 TITLE = "How good are these semantic IDs?"
 

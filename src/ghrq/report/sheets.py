@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ghrq.errors import require
 from ghrq.report.template import render, safe
+from ghrq.system.errors import require
 
 # Pixels between pictures, and how wide a sheet is at least: small pictures are shown larger, without smoothing.
 _GAP, _WIDTH = 1, 600

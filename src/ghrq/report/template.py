@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ghrq.errors import require
+from ghrq.system.errors import require
 
 _FOLDER = Path(__file__).parent / "templates"
 

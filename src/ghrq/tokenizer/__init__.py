@@ -1,6 +1,6 @@
 """From a table of embeddings to semantic IDs and back, in scikit-learn's manner."""
 
-from ghrq.errors import require
+from ghrq.system.errors import require
 
 require("sklearn", "tokenizer")
 

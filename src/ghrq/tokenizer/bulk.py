@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ghrq.data.tables import CODES_COLUMN, Layout, Table, batch_rows, check_distinct, hash_ids, open_writer
 from ghrq.data.tables.columns import place
-from ghrq.errors import UserError
-from ghrq.training.progress import Progress
+from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
 
 if TYPE_CHECKING:
     from ghrq.ids.collisions import Policy

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ghrq.data.tables import Table
-from ghrq.errors import UserError, require
+from ghrq.system.errors import UserError, require
 from ghrq.tokenizer.bulk import Piece, pieces
 
 if TYPE_CHECKING:

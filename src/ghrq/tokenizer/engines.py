@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ghrq.errors import DivergedError
+from ghrq.data.arrays import Rows
+from ghrq.geometry.kmeans import POINTS_PER_CODE
 from ghrq.optim import RiemannianAdam
-from ghrq.quantizer.kmeans import POINTS_PER_CODE
-from ghrq.tokenizer.inputs import Rows
+from ghrq.system.errors import DivergedError
+from ghrq.system.progress import make_progress
 from ghrq.tokenizer.model import EngineName, Model, Settings
-from ghrq.training.progress import make_progress
 
 # The weight of the quantizer's loss next to the mean squared error of standardised vectors. Measured on sentence
 # embeddings: with 10 times less the encoder runs away from its codes, with 10 times more it stays too close to them.

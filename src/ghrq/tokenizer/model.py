@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ghrq.nets.mlp import MLP
 from ghrq.quantizer import KINDS, ResidualQuantizer
-from ghrq.quantizer.checks import at_least, one_of
 from ghrq.quantizer.residual import Kind
+from ghrq.system.checks import at_least, one_of
 from ghrq.tokenizer.standard import Standard
 
 EngineName = Literal["kmeans", "autoencoder"]

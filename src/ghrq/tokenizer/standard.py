@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from ghrq.tokenizer.inputs import Rows
-from ghrq.training.progress import Bar
+from ghrq.data.arrays import Rows
+from ghrq.system.progress import Bar
 
 
 class Standard(nn.Module):

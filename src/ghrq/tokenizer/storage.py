@@ -14,8 +14,8 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ghrq import files
-from ghrq.errors import UserError
+from ghrq.system import files
+from ghrq.system.errors import UserError
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT, VERSION = "ghrq-tokenizer", 1

@@ -19,14 +19,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 from torch import Tensor
 
 from ghrq import __version__
-from ghrq.errors import UserError, require
+from ghrq.data.arrays import Rows, as_rows
 from ghrq.quantizer import ResidualQuantizer
 from ghrq.quantizer.residual import Kind
+from ghrq.system.errors import UserError, require
+from ghrq.system.progress import make_progress
 from ghrq.tokenizer import storage
 from ghrq.tokenizer.engines import ENGINES, Engine
-from ghrq.tokenizer.inputs import Rows, as_rows
 from ghrq.tokenizer.model import EngineName, Model, Settings
-from ghrq.training.progress import make_progress
 
 # Codes that are turned back into vectors at a time.
 _DECODE_ROWS = 8192

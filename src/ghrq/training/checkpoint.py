@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ghrq import files
-from ghrq.errors import UserError
+from ghrq.system import files
+from ghrq.system.errors import UserError
 from ghrq.training import tree
 from ghrq.training.run import step_folders, step_number
 

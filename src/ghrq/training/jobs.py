@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
-from ghrq.errors import StoppedError, UserError
-from ghrq.training import processes
-from ghrq.training.progress import Bar, Progress, SteadyBar
-from ghrq.training.signals import exit_code
+from ghrq.system import processes
+from ghrq.system.errors import StoppedError, UserError
+from ghrq.system.progress import Bar, Progress, SteadyBar
+from ghrq.system.signals import exit_code
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ghrq.errors import DivergedError, StoppedError, UserError, require
-from ghrq.training import processes
+from ghrq.system import processes
+from ghrq.system.errors import DivergedError, StoppedError, UserError, require
+from ghrq.system.progress import Progress
+from ghrq.system.signals import StopSignals
 from ghrq.training.checkpoint import Checkpoint, newest_checkpoint, newest_step, non_finite, save_checkpoint
-from ghrq.training.progress import Progress
 from ghrq.training.randomness import random_state, seed_everything, set_random_state
 from ghrq.training.recipe import Precision, Training
 from ghrq.training.run import Run
-from ghrq.training.signals import StopSignals
 from ghrq.training.trackers import Trackers
 
 
@@ -72,8 +72,8 @@ class Stage:
 def fit(stage: Stage, run: Run, settings: Training, progress: Progress) -> None:
     """Train ``stage`` to its end, from its newest checkpoint if there is one. The model is left in eval mode.
 
-    A finished stage is only loaded. Raises :class:`ghrq.errors.StoppedError` when interrupted, when the loss is not
-    finite, or when a checkpoint cannot be written; the last good checkpoint is intact then.
+    A finished stage is only loaded. Raises :class:`StoppedError` when interrupted, when the loss is not finite, or when
+    a checkpoint cannot be written; the last good checkpoint is intact then.
     """
     _Loop(stage, run, settings, progress).work()
 

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
-from ghrq.errors import UserError
 from ghrq.recipes import shipped
+from ghrq.system.errors import UserError
 from ghrq.training import toml
 
 Precision = Literal["fp32", "bf16"]
@@ -94,7 +94,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         overrides: ``"quantizer.kind=naive"`` and the like; the value is read as TOML, and as a string if it is none.
 
     """
-    from ghrq.tasks import task_class  # tasks build on recipes; only here it is the other way round
+    from ghrq.training.task import task_class  # tasks build on recipes; only here it is the other way round
 
     path = _locate(source, Path())
     recipe = _Draft()

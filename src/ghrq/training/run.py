@@ -28,11 +28,10 @@ from typing import Any, Literal, NamedTuple
 
 import filelock
 
-from ghrq import files
-from ghrq.errors import StoppedError, UserError
-from ghrq.training import processes
+from ghrq.system import files, processes
+from ghrq.system.errors import StoppedError, UserError
+from ghrq.system.signals import exit_code, termination_raises
 from ghrq.training.recipe import Recipe, load_recipe
-from ghrq.training.signals import exit_code, termination_raises
 
 State = Literal["running", "finished", "failed", "interrupted", "damaged"]
 

@@ -8,8 +8,8 @@ import hashlib
 from importlib.util import find_spec
 from typing import Any
 
-from ghrq.errors import UserError, require
-from ghrq.training import processes
+from ghrq.system import processes
+from ghrq.system.errors import UserError, require
 from ghrq.training.run import Run
 
 

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ghrq.errors import DivergedError, require
-from ghrq.tasks import Task, task_class
-from ghrq.training import memory, processes
+from ghrq.system import memory, processes
+from ghrq.system.errors import DivergedError, require
+from ghrq.system.progress import Progress, make_progress
 from ghrq.training.jobs import side_by_side
 from ghrq.training.loop import fit, load
-from ghrq.training.progress import Progress, make_progress
 from ghrq.training.randomness import seed_everything
 from ghrq.training.recipe import Recipe
 from ghrq.training.run import Run, check_free, environment, free_folder
+from ghrq.training.task import Task, task_class
 from ghrq.training.trackers import check_installed
 
 RUNS = Path("runs")

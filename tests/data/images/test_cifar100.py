@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ghrq.data.images import cifar100, load
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 COUNTS = {"train": 5, "test": 3}
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ghrq.data.images import idx
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 VALUES = torch.arange(2 * 3 * 4, dtype=torch.uint8).view(2, 3, 4)
 CONTENT = bytes((0, 0, 8, 3)) + struct.pack(">3I", 2, 3, 4) + bytes(range(24))

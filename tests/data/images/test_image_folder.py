@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ghrq.data.images import load, read_picture
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ghrq.data.images import NAMES, load, mnist
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 COUNTS = {"train": 5, "test": 3}
 STEMS = {"train": "train", "test": "t10k"}

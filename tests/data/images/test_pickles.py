@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ghrq.data.images import pickles
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 PATH = Path("some.pkl")
 

@@ -14,7 +14,7 @@ from ghrq.data.images.cifar100_names import CLASSES, SUPERCLASSES
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sources import Origin
 from ghrq.data.wheels import one_at_a_time, store
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ghrq.data.images.image_set import Images, Split
-from ghrq.errors import UserError, require
-from ghrq.training.progress import make_progress
+from ghrq.system.errors import UserError, require
+from ghrq.system.progress import make_progress
 
 TEST_SHARE = 0.1
 _SEED = "ghrq"

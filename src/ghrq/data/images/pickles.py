@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 
 # Names of NumPy's types of numbers in pickles: one letter and the bytes.
 _NUMBERS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f2", "f4", "f8"}

@@ -9,7 +9,7 @@ from ghrq.data.images.cifar100 import load_cifar100
 from ghrq.data.images.folder import load_folder
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.mnist import load_fashion_mnist, load_mnist
-from ghrq.errors import UserError, require
+from ghrq.system.errors import UserError, require
 
 NAMES = ("digits", "mnist", "fashion-mnist", "cifar100", "folder")
 

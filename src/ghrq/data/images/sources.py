@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ghrq.data.wheels import DownloadError, Wheel, cache, data_folder
-from ghrq.errors import UserError, require
+from ghrq.system.errors import UserError, require
 
 T = TypeVar("T")
 

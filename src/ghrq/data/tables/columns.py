@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ghrq.errors import UserError, require
+from ghrq.system.errors import UserError, require
 
 Numbers = npt.NDArray[np.float32] | npt.NDArray[np.int32]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ghrq.errors import UserError, require
+from ghrq.system.errors import UserError, require
 
 if TYPE_CHECKING:
     from ghrq.data.tables.table import Table

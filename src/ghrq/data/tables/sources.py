@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ghrq.errors import UserError, require
+from ghrq.system.errors import UserError, require
 
 # Rows that are read at once: enough to be fast, few enough that wide vectors stay small.
 ROWS_READ = 16384

@@ -13,7 +13,7 @@ from ghrq.data.tables import columns
 from ghrq.data.tables.columns import Numbers
 from ghrq.data.tables.sources import ARRAY_COLUMN, ArraySource, ParquetSource, Source
 from ghrq.data.tables.text import CsvSource, JsonLinesSource
-from ghrq.errors import UserError, require
+from ghrq.system.errors import UserError, require
 
 ROW_COLUMN = "row"
 """The name of the ids of a table that has none: the numbers of its rows."""
@@ -156,7 +156,7 @@ def open_table(
     label_column: str | None = None,
     dtype: npt.DTypeLike = np.float32,
 ) -> Table:
-    """Open a table of vectors; a mistake in it is a :class:`ghrq.errors.UserError` that names file, row and remedy.
+    """Open a table of vectors; a mistake in it is a :class:`UserError` that names file, row and remedy.
 
     Args:
         path: ``.parquet`` (a file, or a folder of parts), ``.npy``, ``.csv`` or ``.jsonl``, the last two also with

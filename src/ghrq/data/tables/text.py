@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 
 from ghrq.data.tables.columns import place
 from ghrq.data.tables.sources import Source, reading
-from ghrq.errors import UserError, require
+from ghrq.system.errors import UserError, require
 
 # Bytes of text that are parsed at once.
 _BLOCK = 4 * 2**20

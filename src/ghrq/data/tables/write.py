@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ghrq import files
 from ghrq.data.tables.table import CODE_COLUMN, CODES_COLUMN
-from ghrq.errors import UserError, require
+from ghrq.system import files
+from ghrq.system.errors import UserError, require
 
 FORMATS = (".parquet", ".csv", ".jsonl", ".npy")
 """Extensions that can be written. CSV has a column for each number, ``.npy`` no ids."""
@@ -64,7 +64,7 @@ def check_output(path: Path, formats: Sequence[str] | None = FORMATS, inputs: Se
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """:func:`ghrq.files.draft`, whose errors tell the user what to do."""
+    """:func:`ghrq.system.files.draft`, whose errors tell the user what to do."""
     _check_parent(path)
     with files.telling(path), files.draft(path) as temporary:
         yield temporary

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ghrq import files
 from ghrq.data import inception
 from ghrq.data.images import Images
 from ghrq.data.wheels import cache
@@ -17,10 +16,11 @@ from ghrq.metrics import generation, taxonomy
 from ghrq.nets import classifier
 from ghrq.nets.classifier import SmallClassifier
 from ghrq.report.sheets import sheet
+from ghrq.system import files
+from ghrq.system.progress import Progress
 from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats
 from ghrq.tasks.image.pictures import Pictures, load
 from ghrq.tasks.image.recipe import Data, ImageRecipe, Sampling
-from ghrq.training.progress import Progress
 from ghrq.training.run import Run
 
 # Pictures at a time.

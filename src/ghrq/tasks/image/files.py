@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ghrq import files
 from ghrq.data.images import folder
-from ghrq.errors import UserError, require
 from ghrq.nets.convolutional import STRIDE, grid_of
+from ghrq.system import files
+from ghrq.system.errors import UserError, require
+from ghrq.system.progress import Progress
 from ghrq.tasks.image.evaluation import as_bytes
 from ghrq.tasks.image.models import ImageTokenizer, make_tokenizer
 from ghrq.tasks.image.recipe import ImageRecipe
 from ghrq.training.checkpoint import DamagedCheckpointError, load_checkpoint
-from ghrq.training.progress import Progress
 from ghrq.training.run import Run, step_folders
 
 _ENCODER_INPUT = "encoder.layers.0.weight"

@@ -4,9 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ghrq import ResidualQuantizer
 from ghrq.nets.convolutional import ImageDecoder, ImageEncoder
 from ghrq.nets.rq_transformer import RQTransformer
+from ghrq.quantizer import ResidualQuantizer
 from ghrq.tasks.image.recipe import ImageRecipe
 
 

@@ -8,7 +8,7 @@ import torch
 
 from ghrq.data import images
 from ghrq.data.images import Images
-from ghrq.errors import UserError
+from ghrq.system.errors import UserError
 from ghrq.tasks.image.recipe import Data
 
 # Which pictures watch the training is the same for every seed of a run.

@@ -11,21 +11,20 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from ghrq import files
 from ghrq.data import inception
-from ghrq.errors import UserError
 from ghrq.nets.convolutional import grid_of
 from ghrq.nets.rq_transformer import RQTransformer
 from ghrq.optim import RiemannianAdam
-from ghrq.tasks import Budget, Task
+from ghrq.system import files, processes
+from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
 from ghrq.tasks.image import cells, evaluation
 from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats, make_tokenizer
 from ghrq.tasks.image.pictures import load
 from ghrq.tasks.image.recipe import ImageRecipe
-from ghrq.training import processes
 from ghrq.training.loop import Stage
-from ghrq.training.progress import Progress
 from ghrq.training.schedule import shuffled, warmup_and_cosine
+from ghrq.training.task import Budget, Task
 
 # Pictures that k-means starts from.
 _START_PICTURES = 2048

@@ -1,8 +1,8 @@
 """The runs behind the tables of the WordNet task."""
 
-from ghrq.tasks import Budget
 from ghrq.tasks.wordnet.recipe import WordNetRecipe
 from ghrq.training.recipe import load_recipe
+from ghrq.training.task import Budget
 
 KINDS = ("ghrq", "hra-only", "dhste-only", "naive", "euclidean")
 MAIN_KINDS = ("ghrq", "naive", "euclidean")

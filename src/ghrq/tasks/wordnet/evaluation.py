@@ -15,9 +15,9 @@ from ghrq.metrics.baselines import composition_recall, popularity_recall
 from ghrq.metrics.ranking import beam_for, rank_pairs, recall, reconstruction_map
 from ghrq.nets.beam_search import beam_search
 from ghrq.nets.seq2seq import TupleTranslator
+from ghrq.system.progress import Progress
 from ghrq.tasks.wordnet.models import HierarchyEmbedding
 from ghrq.tasks.wordnet.recipe import Evaluation, WordNetRecipe
-from ghrq.training.progress import Progress
 
 FREQUENT = 200
 LONGEST_BEAM = 50

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ghrq import ResidualQuantizer
 from ghrq.data.closure import Negatives
+from ghrq.geometry.maps import to_ball
 from ghrq.nets.contrast import info_nce
 from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
-from ghrq.quantizer.maps import to_ball
+from ghrq.quantizer import ResidualQuantizer
 from ghrq.tasks.wordnet.recipe import Contrast
 
 

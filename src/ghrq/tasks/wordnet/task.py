@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from ghrq import ResidualQuantizer
 from ghrq.data import glove, wordnet
 from ghrq.data.closure import Closure, Negatives, Split, closure, split_closure, split_direct, wordnet_closure
-from ghrq.errors import UserError
 from ghrq.ids.collisions import resolve_reassign
 from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
 from ghrq.optim import RiemannianAdam, RiemannianSGD
-from ghrq.tasks import Budget, Task
+from ghrq.quantizer import ResidualQuantizer
+from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
 from ghrq.tasks.wordnet import cells, evaluation
 from ghrq.tasks.wordnet.models import AncestorTranslator, HierarchyEmbedding
 from ghrq.tasks.wordnet.recipe import Data, Optimizer, WordNetRecipe
 from ghrq.training.loop import Stage
-from ghrq.training.progress import Progress
 from ghrq.training.schedule import linear_fall, shuffled, warmup_and_cosine
+from ghrq.training.task import Budget, Task
 
 
 class WordNet(Task):

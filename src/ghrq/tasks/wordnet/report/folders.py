@@ -4,8 +4,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ghrq.errors import UserError
 from ghrq.report.tables import Block, Column, Measured, Row, Table, count
+from ghrq.system.errors import UserError
 from ghrq.tasks.wordnet.recipe import WordNetRecipe
 from ghrq.tasks.wordnet.report.outcome import Group, Outcome
 from ghrq.training.run import Run

@@ -1,0 +1,145 @@
+"""Tables of numbers in whatever a user has them: numpy, memory-mapped files, torch, pandas, polars, lists.
+
+They are read a chunk at a time and never copied whole. The same numbers give the same chunks whatever they came in.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ghrq.system.errors import UserError, require
+from ghrq.system.progress import Bar
+
+# A chunk: few enough bytes to stay near the processor, enough rows that Python does not matter.
+_CHUNK_BYTES, _LEAST_ROWS = 2**23, 256
+
+Which = slice | npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a table."""
+
+    count: int
+    dim: int
+    read: Callable[[Which], Any]
+    """Some of them as they are: an array or tensor ``(m, dim)``."""
+
+    def take(self, which: Which) -> Tensor:
+        """``(m, dim)`` float32, or float64 if the numbers may need it. Refuses NaN and infinite numbers."""
+        x = _floats(self.read(which))
+        if not bool(x.sum().isfinite()):  # one fast pass; or it overflowed, which the second look tells apart
+            self._complain(~x.isfinite(), which)
+        return x
+
+    def chunks(self) -> Iterator[tuple[int, Tensor]]:
+        """All rows in their order, ``(m, dim)`` at a time, each chunk with the number of its first row."""
+        size = max(_LEAST_ROWS, _CHUNK_BYTES // (4 * self.dim))
+        for start in range(0, self.count, size):
+            yield start, self.take(slice(start, start + size))
+
+    def check(self, bar: Bar) -> None:
+        """Look at all rows, for what :meth:`take` refuses."""
+        for _, x in self.chunks():
+            bar.advance(len(x))
+
+    def _complain(self, bad: Tensor, which: Which) -> None:
+        places = bad.nonzero()
+        if len(places) == 0:
+            return
+        place, column = (int(number) for number in places[0])
+        row = (which.start or 0) + place if isinstance(which, slice) else int(which[place])
+        raise UserError(
+            f"row {row} of X has a NaN or infinite value, in column {column}; expected finite numbers: "
+            "leave such rows out or fill them in"
+        )
+
+
+def as_rows(table: Any) -> Rows:
+    """A table ``(n, d)`` as rows; says what is wrong with it if it is none."""
+    home = type(table).__module__.partition(".")[0]
+    if hasattr(table, "toarray") or (isinstance(table, Tensor) and table.layout != torch.strided):
+        raise UserError(f"X is a sparse {type(table).__name__}, expected dense data: pass X.toarray() or X.to_dense()")
+    if isinstance(table, Tensor):
+        tensor = table.detach()
+        return _checked(tensor, lambda which: tensor[which].cpu())
+    if home == "pandas" and table.ndim == 2:
+        is_number = require("pandas.api.types", "tokenizer").is_numeric_dtype
+        types = [(name, getattr(dtype, "numpy_dtype", dtype)) for name, dtype in table.dtypes.items()]
+        _only_numbers([name for name, dtype in types if not is_number(dtype) or dtype.kind == "c"])
+        wide = np.float64 if any(_is_wide(dtype) for _, dtype in types) else np.float32
+        return _checked(table, lambda which: table.iloc[which].to_numpy(dtype=wide, na_value=np.nan))
+    if home == "polars" and len(table.shape) == 2:
+        _only_numbers([n for n, dtype in table.schema.items() if not (dtype.is_numeric() or str(dtype) == "Boolean")])
+        return _checked(table, lambda which: table[which].to_numpy())
+    array = _as_array(table)
+    return _checked(array, lambda which: array[which])
+
+
+def _checked(table: Any, read: Callable[[Which], Any]) -> Rows:
+    shape = tuple(table.shape)
+    if len(shape) != 2:
+        raise UserError(
+            f"Expected 2D array, got {len(shape)}D array instead, of shape {shape}. Reshape your data: "
+            "X.reshape(1, -1) is a single vector, X.reshape(-1, 1) many of one number each"
+        )
+    if shape[0] == 0:
+        raise UserError(
+            f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required: pass some rows"
+        )
+    if shape[1] == 0:
+        raise UserError(f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
+    return Rows(*shape, read)
+
+
+def _only_numbers(others: list[Any]) -> None:
+    if others:
+        raise UserError(f"column {others[0]!r} of X does not hold numbers: choose the columns that make up the vectors")
+
+
+def _as_array(table: Any) -> npt.NDArray[Any]:
+    """An array of anything else that numpy understands; rows of unequal lengths are found out."""
+    if hasattr(table, "to_numpy") and not isinstance(table, np.ndarray):
+        table = table.to_numpy()  # a column of lists
+    nested = isinstance(table, list | tuple) or (
+        isinstance(table, np.ndarray) and table.dtype == object and table.ndim == 1
+    )
+    if nested and len(table) and hasattr(table[0], "__len__") and not isinstance(table[0], str):
+        lengths = np.fromiter(map(_length, table), dtype=np.int64, count=len(table))
+        odd = np.flatnonzero(lengths != lengths[0])
+        if len(odd):
+            raise UserError(
+                f"row {odd[0]} of X has {lengths[odd[0]]} numbers, row 0 has {lengths[0]}; expected rows of "
+                "one length: leave such rows out"
+            )
+        table = list(table)
+    array = np.asarray(table)
+    if array.dtype.kind == "c":
+        raise UserError("Complex data not supported: expected real numbers, pass X.real and X.imag side by side")
+    if array.dtype.kind not in "fiubO":
+        raise UserError(f"X holds {array.dtype}, expected numbers: choose the columns that make up the vectors")
+    return array
+
+
+def _length(row: Any) -> int:
+    return len(row) if hasattr(row, "__len__") else -1
+
+
+def _is_wide(dtype: Any) -> bool:
+    """Whether float32 would round such numbers."""
+    return not (dtype.kind == "f" and dtype.itemsize <= 4)
+
+
+def _floats(part: Any) -> Tensor:
+    if isinstance(part, Tensor):
+        if part.is_complex():
+            raise UserError("Complex data not supported: expected real numbers, pass torch.view_as_real(X)")
+        wide = part.dtype == torch.float64 or not part.is_floating_point()
+        return part.to(torch.float64 if wide else torch.float32)
+    array = np.ascontiguousarray(part, dtype=np.float64 if _is_wide(part.dtype) else np.float32)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -1,0 +1,117 @@
+"""k-means on the ball: hyperbolic distance to assign, gyromidpoint to update.
+
+What decides how good the centres are is where they start, the more so the more dimensions there are: there, nearly
+all points are about as far from each other, and centres stay where they were put. So the start is looked for among
+few points and in few dimensions, where a round costs little.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ghrq.geometry import ball, numerics
+from ghrq.geometry.nearest import code_table, search
+
+# More points than this for each code do not move the centres noticeably, they only take time.
+POINTS_PER_CODE = 256
+
+# The start: centres are drawn from so many points a code, moved on so many, in this many principal directions.
+_DRAWN_FROM, _MOVED_ON, _DIRECTIONS = 32, 64, 128
+
+# Centres are drawn in this many rounds, those of one round by the distances to the centres of all rounds before.
+_ROUNDS = 32
+
+# Rows whose copies in float64 are in memory at a time.
+_SUM_ROWS = 2048
+
+
+def midpoint_sums(
+    x: Tensor, index: Tensor, count: int, c: float, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The sums of :func:`ghrq.geometry.ball.midpoint` for each of ``count`` groups, in float64.
+
+    ``x (n, d)``, ``index (n,)`` their groups, ``weights (n,)`` -> ``Σ wλx (count, d)``, ``Σ w(λ-1) (count, 1)``.
+    """
+    factor = 2.0 / ball.gap(x, c)
+    weight = torch.ones_like(factor) if weights is None else weights.to(factor.dtype).unsqueeze(-1)
+    share = weight * factor
+    # In place: a product of its own would be twice the memory of x once more.
+    s = factor.new_zeros(count, x.shape[-1]).index_add_(0, index, x.to(factor.dtype, copy=True).mul_(share))
+    t = factor.new_zeros(count).scatter_add_(0, index, (share - weight).squeeze(-1))
+    return s, t.unsqueeze(-1)
+
+
+@torch.no_grad()
+def kmeans(x: Tensor, count: int, c: float, iterations: int = 10) -> Tensor:
+    """``count`` centres of the points ``x (n, d)``: ``(count, d)``. Needs at least ``count`` points.
+
+    Starts from distinct random points that lie apart from each other (the global random generator decides) and stops
+    when no point changes its centre any more, or after ``iterations``. A centre that loses all its points moves to
+    one of the points that lie farthest from theirs.
+    """
+    if x.shape[0] < count:
+        raise ValueError(
+            f"k-means for {count} codes needs at least as many vectors, got {x.shape[0]}: pass more of them"
+        )
+    order = torch.randperm(x.shape[0], device=x.device)
+    x = x[order[: POINTS_PER_CODE * count]]
+    few = low = x[: _MOVED_ON * count]
+    if min(few.shape) > _DIRECTIONS:
+        low = few @ torch.pca_lowrank(few, q=_DIRECTIONS)[2]  # orthogonal, so it stays in the ball
+    centres, index = _rounds(low, _draw(low[: _DRAWN_FROM * count], count, c), c, iterations)
+    if low is not few:
+        centres = _midpoints(few, 2.0 / ball.gap(few, c), index, few[:count], c)
+    return _rounds(x, centres, c, iterations)[0]
+
+
+def _draw(x: Tensor, count: int, c: float) -> Tensor:
+    """``count`` of the points ``x (n, d)``: the farther from those drawn before, the greater a point's chance."""
+    gap, square = ball.gap(x, c).to(x.dtype), x.square().sum(-1, keepdim=True)
+    rows = torch.randint(x.shape[0], (1,), device=x.device)
+    nearest = torch.full_like(gap, torch.inf)
+    new = rows
+    while rows.shape[0] < count:
+        chord = (square + square[new].mT - 2.0 * x @ x[new].mT).clamp(min=0.0) / (gap * gap[new].mT)
+        nearest = torch.minimum(nearest, chord.amin(1, keepdim=True))
+        chance = (numerics.asinh((c * nearest).sqrt()).square() if c > 0.0 else nearest).squeeze(1)
+        # Points in one place have no distances to go by: then all have the same small chance.
+        chance = chance / chance.max().clamp(min=torch.finfo(chance.dtype).tiny) + 1e-9
+        new = torch.multinomial(chance, min(max(1, count // _ROUNDS), count - rows.shape[0]))
+        rows = torch.cat((rows, new))
+    return x[rows]
+
+
+def _rounds(x: Tensor, centres: Tensor, c: float, iterations: int) -> tuple[Tensor, Tensor]:
+    """Assign and move, from ``centres (count, d)`` on: the new centres, and the last assignment ``(n,)``."""
+    gap, square = ball.gap(x, c), x.square().sum(-1, keepdim=True)
+    factor, narrow = 2.0 / gap, gap.to(x.dtype)
+    index = square.new_empty(0, dtype=torch.int64)
+    for _ in range(iterations):
+        before, index = index, search(x, square, narrow, code_table(centres, c)).chosen
+        if torch.equal(before, index):
+            break
+        moved = _midpoints(x, factor, index, centres, c)
+        empty = index.bincount(minlength=centres.shape[0]) == 0
+        if empty.any():
+            moved[empty] = x[ball.distance(x, centres[index], c).topk(int(empty.sum())).indices]
+        centres = moved
+    return centres, index
+
+
+def _midpoints(x: Tensor, factor: Tensor, index: Tensor, centres: Tensor, c: float) -> Tensor:
+    """The midpoint of each group of points ``x (n, d)``; a group without points keeps its old centre.
+
+    ``factor (n, 1)`` are the conformal factors, ``index (n,)`` the groups. The same sums as :func:`midpoint_sums`, ten
+    times faster for many rows: rows are brought into the order of their groups, and every group is one sum.
+    """
+    count = centres.shape[0]
+    s = factor.new_zeros(count, x.shape[1])
+    for start in range(0, x.shape[0], _SUM_ROWS):
+        rows = slice(start, start + _SUM_ROWS)
+        group, order = index[rows].sort()
+        first = torch.searchsorted(group, torch.arange(count, device=x.device))
+        weights = factor[rows].squeeze(-1)[order]
+        s += F.embedding_bag(order, x[rows].to(s.dtype), first, mode="sum", per_sample_weights=weights)
+    t = index.bincount((factor - 1.0).squeeze(-1), minlength=count).unsqueeze(-1)
+    moved = ball.project(ball.midpoint_from_sums(s, t, c).to(x.dtype), c)
+    return torch.where(t == 0.0, centres, moved)

@@ -1,0 +1,133 @@
+"""Files that are there whole or not at all, whatever happens while they are written."""
+
+import json
+import math
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ghrq.system.errors import UserError
+
+
+@contextmanager
+def draft(path: Path) -> Iterator[Path]:
+    """A temporary name beside ``path``, for a file or a folder, that becomes ``path`` if nothing goes wrong."""
+    _remove_orphans(path)
+    temporary = path.with_name(_draft_name(path, str(os.getpid())))
+    try:
+        yield temporary
+        if path.is_dir() and temporary.is_dir():  # not in one step: the old one is moved away first
+            old = path.with_name(f".{path.name}.{os.getpid()}.old")
+            os.replace(path, old)
+            os.replace(temporary, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(temporary, path)
+        sync_folder(path.parent)
+    finally:
+        _remove(temporary)
+
+
+def write(path: Path, content: str | bytes | Iterable[bytes]) -> None:
+    """Write a file (text as UTF-8, bytes, or pieces of them) under a temporary name, and see it safely on the disk."""
+    if isinstance(content, str | bytes):
+        content = [content.encode() if isinstance(content, str) else content]
+    with draft(path) as temporary, temporary.open("wb") as file:
+        for piece in content:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def telling(path: Path) -> Iterator[None]:
+    """Let errors of the system tell the user that it was ``path``, file or folder, that could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror or error}): make room, or choose another") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """:func:`write` a value as JSON that any reader takes: NaN and infinite numbers become ``null``."""
+    write(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read what :func:`write_json` wrote of a table; ``remedy`` ends the error if that is not what is there."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except ValueError as error:  # neither JSON nor, perhaps, text
+        raise UserError(f"{path} is damaged, it is not valid JSON ({error}): {remedy}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}): {remedy}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged, it does not hold a table: {remedy}")
+    return value
+
+
+def plain(value: Any) -> Any:
+    """The same value in JSON's types; numbers of torch and numpy become Python's, NaN and infinity ``None``."""
+    match value:
+        case dict():
+            return {str(key): plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case None | bool() | int() | str():
+            return value
+        case Path():
+            return value.as_posix()
+    if hasattr(value, "tolist"):  # arrays, tensors and their scalars
+        return plain(value.tolist())
+    raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written as JSON")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new and renamed entries of a folder durable, where the system has a way to ask for it."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _draft_name(path: Path, process: str) -> str:
+    """With the name of the machine: another one that shares the disk has processes of its own."""
+    return f".{path.name}.{re.sub('[^A-Za-z0-9-]', '-', platform.node())}.{process}.tmp"
+
+
+def _remove_orphans(path: Path) -> None:
+    """Remove drafts of ``path`` that processes of this machine left when they were killed."""
+    with suppress(OSError):  # somebody else's
+        for entry in path.parent.iterdir():
+            process = entry.suffixes[-2].removeprefix(".") if len(entry.suffixes) > 1 else ""
+            if process.isdecimal() and entry.name == _draft_name(path, process) and _is_dead(int(process)):
+                _remove(entry)
+
+
+def _is_dead(process: int) -> bool:
+    if os.name == "nt":  # there, signal 0 would end it
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):  # somebody else's; no number of a process
+        pass
+    return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
