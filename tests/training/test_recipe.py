@@ -4,6 +4,8 @@ import math
 import tomllib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ghrq.recipes import shipped, summary
 from ghrq.system.errors import UserError
@@ -31,6 +33,20 @@ def test_defaults_are_filled_in_and_stored(write):
     assert (recipe.name, recipe.seed, recipe.quantizer.kind, recipe.training.clip) == ("small", 0, "ghrq", math.inf)
     assert tomllib.loads(recipe.toml())["quantizer"] == {"kind": "ghrq", "codes": 16, "noise": True}
     assert load_recipe(write("again.toml", recipe.toml())) == recipe
+
+
+@given(st.floats(min_value=0, exclude_min=True), st.floats(), st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_stored_recipe_reads_back_exactly(tmp_path_factory, clip, rate, label):
+    recipe = TinyRecipe(
+        task="tiny_task:Tiny",
+        name="a 'name' with \"quotes\", ünïcode",
+        axes={"kind": label, "size": 3, "a key, quoted": "x"},
+        optimizer={"rate": rate},
+        training={"clip": clip, "trackers": ("tensorboard", "wandb")},
+    )
+    path = tmp_path_factory.getbasetemp() / "stored.toml"
+    path.write_text(recipe.toml(), encoding="utf-8")
+    assert repr(load_recipe(path)) == repr(recipe)  # NaN is not equal to itself
 
 
 def test_extends_merges_tables_deeply(write):

@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import tomli_w
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from ghrq.recipes import shipped
 from ghrq.system.errors import UserError
 from ghrq.system.settings import Section
-from ghrq.training import toml
 from ghrq.training.task import task_class
 
 Precision = Literal["fp32", "bf16"]
@@ -81,7 +81,7 @@ class Recipe(Section):
 
     def toml(self) -> str:
         """The recipe, all defaults filled in, as TOML."""
-        return toml.dump(self.model_dump(mode="json", exclude_none=True))
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Recipe:

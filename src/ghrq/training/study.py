@@ -89,6 +89,18 @@ class Study:
             raise UserError(f"--dataset {given}: {f'did you mean {near[0]!r}?' if near else known}")
         return given
 
+    def summary(self) -> str:
+        """What a user can choose: budgets, data sets, and what ``--grid`` adds to each axis."""
+        budgets = [budget for budget in BUDGETS if any(budget in part.budgets for part in self.parts)]
+        parts = [f"--budget {', '.join(budgets)}"]
+        if self.datasets:
+            parts.append(f"--dataset {', '.join(self.datasets)}")
+        added: dict[str, dict[Label, None]] = {}
+        for axis in (axis for part in self.parts for axis in part.axes if axis.grid):
+            added.setdefault(axis.name, {}).update(dict.fromkeys(axis.grid))
+        parts += [f"--grid adds {name} {', '.join(map(str, labels))}" for name, labels in added.items()]
+        return "; ".join(parts)
+
     def plan(self, budget: Budget, seeds: int = 1, grid: bool = False, dataset: str = "") -> list[PlannedRun]:
         """The runs of one budget and data set, with the seeds 0 to ``seeds`` - 1."""
         parts = [part for part in self.parts if budget in part.budgets]
