@@ -143,7 +143,7 @@ def test_help_of_reproduce_lists_what_the_studies_offer(ghrq):
         (["eval", "gone"], "gone is not a run"),
         (["runs", "gone"], "there is no folder gone"),
         (["reproduce", "wordnot"], "unknown task 'wordnot'; did you mean 'wordnet'?"),
-        (["reproduce", "wordnet", "--budget", "huge"], "'huge' is not one of"),
+        (["reproduce", "wordnet", "--budget", "huge"], "--budget huge: expected one of demo, cpu, paper"),
         (["reproduce", "wordnet", "--seeds", "0"], "Invalid value for '--seeds'"),
         (["reproduce", "wordnet", "--dataset", "mnist"], "--dataset mnist: there is only one: leave it out"),
         (["reproduce", "image", "--dataset", "cifar10"], "--dataset cifar10: did you mean 'cifar100'?"),

@@ -1,7 +1,7 @@
 """Experiments: ``train``, ``eval``, ``reproduce``, ``runs``, ``recipes``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -13,8 +13,6 @@ from ghrq.system.errors import UserError
 
 if TYPE_CHECKING:
     from ghrq.training.run import Run
-
-Budget = Literal["demo", "cpu", "paper"]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,11 +28,7 @@ def train(
     recipe: Annotated[str | None, typer.Argument(help="A TOML file, or a shipped recipe (see 'ghrq recipes').")] = None,
     override: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a key of the recipe; repeatable. A run's recipe.toml has all keys.",
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable. A run's recipe.toml has all keys."),
     ] = None,
     out: Annotated[Path | None, out_option("Folder of the run; by default a new one in runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
@@ -93,7 +87,7 @@ class _ReproduceCommand(TyperCommand):
 
 def reproduce(
     task: Annotated[str, typer.Argument(help="One of the tasks below, or your own as module:Class.")],
-    budget: Annotated[Budget, typer.Option(help="demo (minutes), cpu (an hour or two) or paper (a GPU).")] = "cpu",
+    budget: Annotated[str, typer.Option(help="demo (minutes), cpu (an hour or two) or paper (a GPU).")] = "cpu",
     seeds: Annotated[int, typer.Option(min=1, help="How often each run is repeated, with another seed.")] = 1,
     grid: Annotated[
         bool, typer.Option("--grid", help="Every value of every axis, not only the main ones: see below.")
@@ -102,9 +96,7 @@ def reproduce(
     out: Annotated[Path | None, out_option("Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Runs at a time, sharing the cores; by default about one a core, at most 4, or 1 on a GPU."
-        ),
+        typer.Option(min=1, help="Runs at a time, sharing the cores; by default one a core, at most 4; 1 on a GPU."),
     ] = None,
 ) -> None:
     """Train all runs behind a task's tables in the paper, and write the tables. The same command again goes on.

@@ -16,21 +16,8 @@ if TYPE_CHECKING:
     from ghrq.training.study import Axis, Outcome, Part, Study, key_axis
     from ghrq.training.task import Task
 
-__all__ = [
-    "Axis",
-    "Outcome",
-    "Part",
-    "Progress",
-    "Recipe",
-    "Section",
-    "Stage",
-    "Study",
-    "Task",
-    "cosine_decay",
-    "key_axis",
-    "linear_decay",
-    "load_recipe",
-]
+__all__ = ["Axis", "Outcome", "Part", "Progress", "Recipe", "Section", "Stage", "Study", "Task"]
+__all__ += ["cosine_decay", "key_axis", "linear_decay", "load_recipe"]
 
 _MODULES = ("study", "task", "recipe", "schedule", "loop")
 

@@ -98,7 +98,8 @@ class Run:
         if not (Path(folder) / "recipe.toml").is_file():
             return cls.create(folder, recipe)
         run = cls.open(folder)
-        different = sorted(_different(run.recipe.model_dump(exclude={"axes"}), recipe.model_dump(exclude={"axes"})))
+        old, new = (each.model_copy(update={"axes": {}}).flat() for each in (run.recipe, recipe))
+        different = sorted(key for key in {**old, **new} if old.get(key) != new.get(key))
         if different:
             raise UserError(
                 f"{folder} is a run of another recipe: {', '.join(different)} differ. "
@@ -346,15 +347,6 @@ def _is_locked(folder: Path) -> bool:
         return True
     except OSError:
         return False
-
-
-def _different(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    for key in {**one, **other}:
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            yield from _different(a, b, f"{prefix}{key}.")
-        elif a != b:
-            yield f"{prefix}{key}"
 
 
 def _parse(line: str) -> dict[str, Any] | None:

@@ -30,10 +30,10 @@ PACKAGE = "ghrq.tasks"
 
 
 class Task(ABC):
-    """One experiment, from data to numbers: ``Task(recipe, run)`` loads the data, then come the stages.
+    """One experiment, from data to results: ``Task(recipe, run)`` loads the data, ``stages`` trains the models.
 
-    Random numbers are seeded before ``__init__``, before each stage is built and before ``evaluate``, each with a seed
-    of its own, so that none of them depends on what was loaded and computed before.
+    Random numbers are seeded before ``__init__``, before each stage is built and before ``evaluate``, so that none of
+    them depends on what was drawn before.
     """
 
     Recipe: ClassVar[type["Recipe"]]
@@ -56,25 +56,25 @@ class Task(ABC):
 
     @classmethod  # noqa: B027, most recipes are checked well enough by their types
     def check(cls, recipe: Any) -> None:
-        """Refuse a recipe that cannot be trained, before its run folder is made: missing files, sizes that do not fit.
+        """Raise a ``UserError`` if the recipe cannot be trained: missing files, sizes that do not fit.
 
-        Raises a ``UserError`` that names the key.
+        It is called before the run folder is made. The message names the key.
         """
 
     @abstractmethod
     def stages(self) -> "Iterator[Stage]":
-        """The stages in order. A generator: when it continues after a ``yield``, the model of that stage is trained.
+        """The stages in order. A generator: after each ``yield`` the model of that stage is trained.
 
-        It is called for evaluation too, where every model is loaded and none is trained. So costly work that only
-        training needs belongs into ``Stage.batches`` and ``Stage.begin``.
+        For an evaluation alone the models are loaded instead of trained. So costly work that only training needs
+        belongs into ``Stage.batches`` and ``Stage.begin``.
         """
 
     @abstractmethod
     def evaluate(self, progress: Progress) -> dict[str, Any]:
-        """The content of results.json. ``ghrq runs`` shows the first three numbers on its top level."""
+        """The content of results.json. ``ghrq runs`` shows its first three numbers."""
 
     def models(self) -> "Mapping[str, nn.Module]":
-        """The trained models that the run leaves behind in ``models/NAME``, by name; each has ``save_pretrained``."""
+        """The trained models by name, each with ``save_pretrained``; the run saves them in ``models/NAME``."""
         return {}
 
 
@@ -84,7 +84,7 @@ def task_names() -> list[str]:
 
 
 def task_class(name: str, origin: str = "") -> type[Task]:
-    """The class of a task by its name or as ``module:Class``. ``origin``: what to name in errors."""
+    """The class of a task by its name or as ``module:Class``; errors begin with ``origin``."""
     context = f"{origin}: " if origin else ""
     module_name, colon, class_name = name.partition(":")
     if not colon:
@@ -139,14 +139,14 @@ def _what_failed(error: Exception) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename not in (__file__, importlib.__file__) and not frame.filename.startswith("<")
     ]
-    # The first is the task's module; deeper than what lies beside it, in a library, the user is not at home.
+    # The first frame is the task's module. Frames outside its folder are in libraries, which do not help the user.
     own = [f"{path.name} line {line}: " for path, line in frames if path.parent == frames[0][0].parent]
     kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
     return f"{own[-1] if own else ''}{kind}{error}"
 
 
 def _import(module: str) -> Any:
-    """Import a module, from the current folder if it is nowhere else: an installed command does not look there."""
+    """Import a module; an installed command does not look into the current folder by itself."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
