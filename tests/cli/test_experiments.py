@@ -249,6 +249,7 @@ def test_missing_accelerate_names_the_extra(recipe_file, ghrq, monkeypatch):
     assert not Path("other").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_itself_does_not_import_torch():
     """``ghrq/__init__.py`` aside: the package is entered without running it."""
     script = """
@@ -294,6 +295,7 @@ def test_an_empty_out_is_not_the_folder_one_is_in(command: tuple[str, ...], ghrq
 RECIPES = [sys.executable, "-m", "ghrq", "recipes"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
 @pytest.mark.parametrize(
     ("unbuffered", "message"),
@@ -309,6 +311,7 @@ def test_a_full_standard_output_is_told_without_a_traceback(unbuffered: str, mes
     assert (done.returncode, done.stderr) == (1, f"error: {message}\n")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_news() -> None:
     reader, writer = os.pipe()
     os.close(reader)

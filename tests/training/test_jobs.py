@@ -3,13 +3,18 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from ghrq.system.errors import StoppedError, UserError
 from ghrq.system.progress import Progress
-from ghrq.training.jobs import how_many
+from ghrq.system.relay import Relay
+from ghrq.training.jobs import _stop, how_many
 from ghrq.training.run import runs
 from ghrq.training.study import PlannedRun
 from ghrq.training.train import run_study
@@ -118,6 +123,21 @@ def test_stopped_and_gone_on_with(number, command, undisturbed, tmp_path):
     for expected in undisturbed:
         found = json.loads((tmp_path / "runs" / expected.folder.name / "results.json").read_text())
         assert found == expected.results
+
+
+def test_a_second_interrupt_does_not_wait_for_the_children():
+    script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _stop([SimpleNamespace(process=process, relay=Relay("one", Progress()))])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.wait(10) == -signal.SIGKILL
+    process.stdout.close()
 
 
 def test_how_many_at_a_time(monkeypatch):
