@@ -6,23 +6,9 @@ import signal
 
 import pytest
 
-from ghrq.system.progress import PATIENCE_SECONDS, Progress, make_progress
+from ghrq.system.progress import PATIENCE_SECONDS, make_progress
 from ghrq.system.relay import JsonProgress, Relay
-
-
-class Record(Progress):
-    """The last state of each bar, and all notes."""
-
-    delay = interval = 0.0
-
-    def __init__(self):
-        self.notes, self.bars = [], {}
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def show(self, bar, last):
-        self.bars[bar.label] = (bar.done, bar.total, bar.unit, bar.text, last)
+from recorded import Record
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Errors that the user can act on: the command line prints their message without a traceback."""
 
+import difflib
 import importlib
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
@@ -38,3 +40,9 @@ def require(module: str, extra: str) -> Any:
             raise
         raise UserError(f"this needs {package}, which is not installed: pip install 'ghrq[{extra}]'") from error
     return found
+
+
+def did_you_mean(given: str, known: Collection[str], otherwise: str, cutoff: float = 0.6) -> str:
+    """A hint for an unknown name: the most similar of the known ones, or ``otherwise``."""
+    near = difflib.get_close_matches(given, known, n=1, cutoff=cutoff)
+    return f"did you mean '{near[0]}'?" if near else otherwise

@@ -1,4 +1,4 @@
-"""Several runs at a time, each in a process of its own (``ghrq train --resume FOLDER``) with its share of the cores.
+"""Several runs at a time, each in its own process (``ghrq train --resume FOLDER``) with its share of the cores.
 
 Models that a CPU can train are too small for several cores: two runs at a time, with a core each, end long before two
 runs one after the other on both cores.
@@ -106,13 +106,13 @@ class _Child:
 
     def end(self) -> str:
         """Wait for its end; returns the message of a run that diverged, and raises any other error."""
-        code, name, told = self.process.wait(), self.run.folder.name, self.relay.other_lines
+        code, name, lines = self.process.wait(), self.run.folder.name, self.relay.other_lines
         self.relay.close()
         if code == 0:
-            for line in told:
+            for line in lines:
                 self._progress.note(f"{name}: {line}")
             return ""
-        message = "\n".join(["", *told]).rpartition("\nerror: ")[2]
+        message = "\n".join(["", *lines]).rpartition("\nerror: ")[2]
         if code == DivergedError.exit_code:
             return message
         if code < 0:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_va
 from pydantic_core import ErrorDetails
 
 from ghrq.recipes import shipped
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, did_you_mean
 from ghrq.system.settings import Section
 from ghrq.training.task import task_class
 
@@ -197,8 +197,7 @@ def _locate(source: str | Path, folder: Path, context: str = "") -> Path:
             f"{context}there is no recipe file {path}: check the path, or name a shipped recipe: "
             "'ghrq recipes' lists what is shipped"
         )
-    near = difflib.get_close_matches(str(source), recipes, n=1, cutoff=0.4)
-    hint = f"did you mean '{near[0]}'?" if near else "name a .toml file or a shipped recipe:"
+    hint = did_you_mean(str(source), recipes, "name a .toml file or a shipped recipe:", cutoff=0.4)
     raise UserError(f"{context}there is no recipe '{source}'; {hint} 'ghrq recipes' lists what is shipped")
 
 

@@ -9,14 +9,13 @@ A task declares which recipes its tables need and along which axes they vary::
 Every run carries its axes as data, in its recipe and in its results. Nothing reads them off a folder's name.
 """
 
-import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, did_you_mean
 from ghrq.training.recipe import Recipe, load_recipe
 
 Budget = Literal["demo", "cpu", "paper"]
@@ -84,9 +83,8 @@ class Study:
         if given is None:
             return self.datasets[0] if self.datasets else ""
         if given not in self.datasets:
-            near = difflib.get_close_matches(given.lower(), self.datasets, n=1)
             known = f"known are {', '.join(self.datasets)}" if self.datasets else "there is only one: leave it out"
-            raise UserError(f"--dataset {given}: {f'did you mean {near[0]!r}?' if near else known}")
+            raise UserError(f"--dataset {given}: {did_you_mean(given.lower(), self.datasets, known)}")
         return given
 
     def budgets(self) -> list[Budget]:

@@ -4,7 +4,6 @@ A recipe names its task: a module of :mod:`ghrq.tasks` such as ``wordnet``, or y
 ``task = "mymodule:MyTask"``, which is imported from the Python path or from the current folder.
 """
 
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, did_you_mean
 from ghrq.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -99,7 +98,9 @@ def task_class(name: str, origin: str = "") -> type[Task]:
             raise UserError(f"{context}there is no module '{module_name}'") from error
         raise UserError(context + _what_failed(error)) from error
     if not hasattr(module, class_name):
-        raise UserError(f"{context}{module_name} has no class '{class_name}'; {_nearest(module, class_name)}")
+        names = [task.__name__ for task in _tasks(module)]
+        tasks = f"its tasks are {', '.join(names)}" if names else "nor any other subclass of ghrq.training.task.Task"
+        raise UserError(f"{context}{module_name} has no class '{class_name}'; {did_you_mean(class_name, names, tasks)}")
     found = getattr(module, class_name)
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise UserError(f"{context}'{class_name}' of {module_name} is not a subclass of ghrq.training.task.Task")
@@ -109,8 +110,7 @@ def task_class(name: str, origin: str = "") -> type[Task]:
 def _shipped(name: str, context: str) -> type[Task]:
     names = task_names()
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}, or your own as 'module:Class'"
+        hint = did_you_mean(name, names, f"known are {', '.join(names)}, or your own as 'module:Class'")
         raise UserError(f"{context}unknown task '{name}'; {hint}")
     module = importlib.import_module(f"{PACKAGE}.{name}")
     (found,) = (task for task in _tasks(module) if task.__module__.startswith(module.__name__))
@@ -120,14 +120,6 @@ def _shipped(name: str, context: str) -> type[Task]:
 def _tasks(module: ModuleType) -> list[type[Task]]:
     classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Task)]
     return [value for value in classes if value is not Task]
-
-
-def _nearest(module: ModuleType, class_name: str) -> str:
-    names = [task.__name__ for task in _tasks(module)]
-    near = difflib.get_close_matches(class_name, names, n=1)
-    if near:
-        return f"did you mean '{near[0]}'?"
-    return f"its tasks are {', '.join(names)}" if names else "nor any other subclass of ghrq.training.task.Task"
 
 
 def _what_failed(error: Exception) -> str:
