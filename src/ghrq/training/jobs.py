@@ -89,7 +89,7 @@ class _Child:
         }
         self.run, self.relay, self._progress = run, Relay(run.folder.name, progress), progress
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ghrq", "train", "--resume", str(run.folder)],
+            [sys.executable, "-P", "-m", "ghrq", "train", "--resume", str(run.folder)],
             env=os.environ | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
