@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ghrq.recipes import shipped, summary
 from ghrq.system.errors import UserError
 from ghrq.training.recipe import load_recipe
-from ghrq.training.task import task_class
+from ghrq.training.task import task_class, task_names
 from tiny_task import Tiny, TinyRecipe
 
 TASK = 'task = "tiny_task:Tiny"\n'
@@ -156,6 +156,19 @@ def test_a_task_of_ones_own_is_found_by_module_or_in_the_current_folder(tmp_path
     monkeypatch.setattr("sys.path", [place for place in __import__("sys").path if place])
     monkeypatch.chdir(tmp_path)
     assert task_class("my_own_task:Mine").__name__ == "Mine"
+
+
+def test_a_shipped_task_is_a_module_with_one_class(tmp_path, monkeypatch):
+    import ghrq.tasks
+
+    monkeypatch.setattr(ghrq.tasks, "__path__", [*ghrq.tasks.__path__, str(tmp_path)])
+    for name, text in (("toy_one", "class One(Tiny): pass"), ("toy_none", ""), ("_helper", "")):
+        (tmp_path / f"{name}.py").write_text(f"from tiny_task import Tiny\n{text}\n")
+    assert {"toy_one", "toy_none", "wordnet"} <= set(task_names())
+    assert "_helper" not in task_names()
+    assert task_class("toy_one").__name__ == "One"
+    with pytest.raises(TypeError, match=r"ghrq\.tasks\.toy_none must define one subclass of Task, got \[\]"):
+        task_class("toy_none")
 
 
 def test_every_shipped_recipe_is_right_and_says_what_it_is_for():

@@ -78,8 +78,9 @@ class Task(ABC):
 
 
 def task_names() -> list[str]:
-    """The names of the tasks that ship with ghrq."""
-    return sorted(module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__))
+    """The names of the tasks that ship with ghrq: the modules of its package, except private ones."""
+    names = (module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__))
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def task_class(name: str, origin: str = "") -> type[Task]:
@@ -113,8 +114,10 @@ def _shipped(name: str, context: str) -> type[Task]:
         hint = did_you_mean(name, names, f"known are {', '.join(names)}, or your own as 'module:Class'")
         raise UserError(f"{context}unknown task '{name}'; {hint}")
     module = importlib.import_module(f"{PACKAGE}.{name}")
-    (found,) = (task for task in _tasks(module) if task.__module__.startswith(module.__name__))
-    return found
+    found = [task for task in _tasks(module) if task.__module__.startswith(module.__name__)]
+    if len(found) != 1:
+        raise TypeError(f"{module.__name__} must define one subclass of Task, got {[task.__name__ for task in found]}")
+    return found[0]
 
 
 def _tasks(module: ModuleType) -> list[type[Task]]:
