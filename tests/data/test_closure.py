@@ -93,15 +93,15 @@ def test_a_long_chain_and_no_edges():
 
 
 @pytest.mark.parametrize(
-    ("edges", "circle"),
+    ("edges", "cycle"),
     [
         ([[0, 1], [1, 2], [2, 0]], r"(0 -> 1 -> 2 -> 0|1 -> 2 -> 0 -> 1|2 -> 0 -> 1 -> 2)"),
         ([[3, 4], [5, 3], [4, 6], [6, 4], [4, 7]], "(4 -> 6 -> 4|6 -> 4 -> 6)"),
         ([[1, 0], [2, 2]], "2 -> 2"),
     ],
 )
-def test_a_circle_is_an_error_that_shows_it(edges, circle):
-    with pytest.raises(ValueError, match=f"circle, {circle}: remove"):
+def test_a_cycle_is_an_error_that_shows_it(edges, cycle):
+    with pytest.raises(ValueError, match=f"cycle, {cycle}: remove"):
         closure(np.array(edges), 8)
 
 

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghrq import ResidualQuantizer
-from ghrq.ids.collisions import _any_free, _Draft, _keys, _nearest_last_codes, resolve, resolve_append, resolve_reassign
+from ghrq.ids.collisions import (
+    _any_free,
+    _Assignment,
+    _nearest_last_codes,
+    resolve,
+    resolve_append,
+    resolve_reassign,
+)
+from ghrq.ids.tuples import tuple_keys
 
 D = 4
 
@@ -137,7 +145,7 @@ def test_the_nearest_free_last_codes_are_those_whose_tuples_are_nearest(kind, wa
     far = rq.distance(rq.decode(home).expand(12, -1), siblings)
     taken = siblings[torch.tensor([2, 0, 11])]
     elsewhere = torch.tensor([[4, 6, 2]])
-    draft = _Draft.of(torch.cat((taken, elsewhere, home.repeat(waiting, 1))), 12)
+    draft = _Assignment.of(torch.cat((taken, elsewhere, home.repeat(waiting, 1))), 12)
     rows = torch.arange(4, 4 + waiting)
     draft.settled[rows] = False
     _nearest_last_codes(draft, rows, rq.codebooks[-1].detach(), rq.curvature)
@@ -153,7 +161,7 @@ def test_any_free_shares_as_many_codes_as_there_is_room_for(size, stages, data):
     every = torch.cartesian_prod(*[torch.arange(size)] * stages)
     taken = every[torch.randperm(len(every))[: data.draw(st.integers(1, len(every) - 1))]]
     homes = taken[torch.randint(len(taken), (data.draw(st.integers(1, len(every) - len(taken))),))]
-    draft = _Draft.of(torch.cat((taken, homes)), size)
+    draft = _Assignment.of(torch.cat((taken, homes)), size)
     rows = torch.arange(len(taken), len(draft.codes))
     draft.settled[rows] = False
     _any_free(draft, rows)
@@ -177,7 +185,7 @@ def test_long_tuples_do_not_overflow():
     assert len(set(tuples(result))) == 1500
     assert tuples(result)[:5] == tuples(codes)[:5]
     rows = torch.randint(2, (2000, 90))
-    keys = _keys(torch.cat((rows, rows[:50])), 2)
+    keys = tuple_keys(torch.cat((rows, rows[:50])), 2)
     assert torch.equal(keys[2000:], keys[:50])
     assert len(keys.unique()) == len(rows.unique(dim=0))
     # Keys are in the order of the tuples.

@@ -158,7 +158,7 @@ def test_chunks_of_pairs_do_not_show(diamond, monkeypatch):
 
 
 def test_wrong_hierarchies_are_refused():
-    with pytest.raises(ValueError, match="circle"):
+    with pytest.raises(ValueError, match="cycle"):
         ancestry([(0, 1), (1, 2), (2, 0), (3, 0)], 4)
     with pytest.raises(ValueError, match="from 0 to 2"):
         ancestry([(0, 3)], 3)

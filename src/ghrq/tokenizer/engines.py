@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ghrq.data.arrays import Rows
+from ghrq.data.arrays import ArrayRows
 from ghrq.geometry.kmeans import POINTS_PER_CODE
 from ghrq.optim import RiemannianAdam
 from ghrq.system.errors import DivergedError
@@ -35,13 +35,13 @@ _LONGEST_GRADIENT = 1.0
 class Engine(Protocol):
     """A way to learn everything in a model but its standardisation."""
 
-    def fit(self, rows: Rows, random: np.random.Generator) -> None:
+    def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """Learn from scratch, from all the rows there are."""
 
-    def begin(self, rows: Rows, random: np.random.Generator) -> None:
+    def begin(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """Learn from the first of many batches of rows."""
 
-    def update(self, rows: Rows, random: np.random.Generator) -> None:
+    def update(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """Go once through one batch more."""
 
 
@@ -52,14 +52,14 @@ class KMeans:
         self._model, self._settings = model, settings
 
     @torch.no_grad()
-    def fit(self, rows: Rows, random: np.random.Generator) -> None:
+    def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """Find the centres, stage by stage."""
         start_by_kmeans(self._model, self._settings, rows, random)
 
     begin = fit
 
     @torch.no_grad()
-    def update(self, rows: Rows, random: np.random.Generator) -> None:
+    def update(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """Small batches, in the order of the rows; each moves the codes that its rows chose.
 
         Until there were many, all batches count alike; from then on the newer ones count more.
@@ -88,25 +88,25 @@ class Autoencoder:
         self._optimizer = RiemannianAdam(model.parameters(), lr=settings.learning_rate)
         model.quantizer.attach(self._optimizer)
 
-    def fit(self, rows: Rows, random: np.random.Generator) -> None:
+    def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """Train for all epochs; once the quantizer is in, the learning rate falls to 0."""
         plain = round(_PLAIN_SHARE * self._settings.epochs)
         self._train(rows, random, plain, quantize=False)
         start_by_kmeans(self._model, self._settings, rows, random)
         self._train(rows, random, self._settings.epochs - plain, falling=True)
 
-    def begin(self, rows: Rows, random: np.random.Generator) -> None:
+    def begin(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """One epoch without the quantizer and one with it."""
         self._train(rows, random, epochs=1, quantize=False)
         start_by_kmeans(self._model, self._settings, rows, random)
         self.update(rows, random)
 
-    def update(self, rows: Rows, random: np.random.Generator) -> None:
+    def update(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """One epoch more."""
         self._train(rows, random, epochs=1)
 
     def _train(
-        self, rows: Rows, random: np.random.Generator, epochs: int, quantize: bool = True, falling: bool = False
+        self, rows: ArrayRows, random: np.random.Generator, epochs: int, quantize: bool = True, falling: bool = False
     ) -> None:
         size, rate = self._settings.batch_size, self._settings.learning_rate
         steps, step = epochs * math.ceil(rows.count / size), 0
@@ -149,7 +149,7 @@ def _check_finite(x: Tensor) -> None:
 
 
 @torch.no_grad()
-def start_by_kmeans(model: Model, settings: Settings, rows: Rows, random: np.random.Generator) -> None:
+def start_by_kmeans(model: Model, settings: Settings, rows: ArrayRows, random: np.random.Generator) -> None:
     """Codebooks and scale of the quantizer from as many rows as k-means has a use for, drawn at random."""
     most = POINTS_PER_CODE * settings.codebook_size
     few = rows.count <= most

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ghrq.data.arrays import Rows
+from ghrq.data.arrays import ArrayRows
 from ghrq.system.progress import Bar
 
 
@@ -25,7 +25,7 @@ class Standard(nn.Module):
         self.register_buffer("scale", torch.ones((), dtype=torch.float64))
 
     @torch.no_grad()
-    def learn(self, rows: Rows, bar: Bar) -> None:
+    def learn(self, rows: ArrayRows, bar: Bar) -> None:
         """Measure mean and scale of all rows, in one pass. Sums are float64, about the mean of the first chunk."""
         shift, sums, square, precision = None, torch.zeros_like(self.mean), torch.zeros_like(self.scale), 0.0
         for _, x in rows.chunks():

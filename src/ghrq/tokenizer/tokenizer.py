@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 from torch import Tensor
 
 from ghrq import __version__
-from ghrq.data.arrays import Rows, as_rows
+from ghrq.data.arrays import ArrayRows, as_rows
 from ghrq.quantizer import ResidualQuantizer
 from ghrq.quantizer.residual import Kind
 from ghrq.system.errors import UserError, require
@@ -141,7 +141,7 @@ class Tokenizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with _random_state(random):
             model = Model(rows.dim, settings)
             with make_progress().patient_bar("reading", rows.count, "rows") as bar:
-                (model.standard.learn if settings.standardize else Rows.check)(rows, bar)
+                (model.standard.learn if settings.standardize else ArrayRows.check)(rows, bar)
             engine = ENGINES[settings.engine](model, settings)
             (engine.fit if whole else engine.begin)(rows, random)
         validate_data(self, _names(table, rows), reset=True, skip_check_array=True)
@@ -316,7 +316,7 @@ class Tokenizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         except ValueError as error:
             raise UserError(str(error)) from error
 
-    def _rows(self, table: Any) -> Rows:
+    def _rows(self, table: Any) -> ArrayRows:
         """The rows of a table that must be like those it was fitted on."""
         check_is_fitted(self)
         rows = as_rows(table)
@@ -340,7 +340,7 @@ class Tokenizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return tags
 
 
-def _names(table: Any, rows: Rows) -> Any:
+def _names(table: Any, rows: ArrayRows) -> Any:
     """What scikit-learn reads the names and the number of features from: a frame, or a mere shape."""
     return table if hasattr(table, "columns") else np.broadcast_to(np.float32(0.0), (rows.count, rows.dim))
 
