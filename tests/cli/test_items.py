@@ -155,7 +155,7 @@ def test_one_absurd_row_is_pointed_at(ghrq, vectors):
 
 def test_a_cluster_that_does_not_answer_is_no_long_wait(ghrq, fitted, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    arguments = ("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.parquet", "--engine", "ray")
+    arguments = ("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.parquet", "--on", "ray")
     code, _, err = ghrq(*arguments)
     assert code == 2
     assert err.count("\n") == 1
@@ -252,7 +252,7 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["inspect", "TOK", "TOK/ids.parquet", "--out", "gone/r"], "there is no folder gone"),
         (["inspect", "TOK", "TOK/ids.parquet", "--out", "note.txt"], "note.txt is a file: give --out the name"),
         (["encode", "TOK", "few.npy", "--out", "i.npy"], "few.npy: the array has vectors of 3 numbers"),
-        (["inspect", "TOK", "TOK/ids.parquet", "--labels", "x", "--out", "r"], "give it too, with --items"),
+        (["inspect", "TOK", "TOK/ids.parquet", "--labels", "x", "--out", "r"], "give it with --items"),
         (
             ["inspect", "TOK", "TOK/ids.parquet", "--items", "ITEMS", "--labels", "categry", "--out", "r"],
             "no column 'categry': did you mean 'category'?",

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ghrq.data.ragged import Ints, ranges, starts
+from ghrq.data.ragged import ranges, starts
 from ghrq.data.wordnet import Nouns
 
+Ints = npt.NDArray[np.int64]
 Edges = npt.NDArray[np.integer]
 
 

@@ -120,8 +120,10 @@ class Catalogue:
         found = self._trie.items(tuples)
         count = found.indptr.diff()
         if bool((count == 0).any()):
-            first = tuples[count == 0][0].tolist()
-            raise KeyError(f"{int((count == 0).sum())} of {len(tuples)} tuples belong to no item, the first is {first}")
+            unknown = tuples[count == 0]
+            raise KeyError(
+                f"{len(unknown)} of {len(tuples)} tuples belong to no item, the first is {unknown[0].tolist()}"
+            )
         if bool((count > 1).any()):
             first = int((count > 1).nonzero()[0])
             raise ValueError(

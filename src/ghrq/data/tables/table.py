@@ -69,7 +69,7 @@ class VectorTable:
         self.dim = int(columns.matrix(self.path, first[:1], self._vectors, None, self._dtype, 0).shape[1])
 
     def batches(self, size: int, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
-        """The rows from ``start`` to before ``stop`` (by default all) in batches of ``size``; the last may be smaller."""
+        """The rows from ``start`` to before ``stop`` (by default all) in batches of ``size``, the last smaller."""
         names = [*self._vectors, self._id] if self._id is not None and self._id not in self._vectors else self._vectors
         for first, records in self._records(names, size, start, stop):
             vectors = columns.matrix(self.path, records, self._vectors, self.dim, self._dtype, first)
