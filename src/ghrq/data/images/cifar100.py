@@ -13,7 +13,7 @@ from ghrq.data.images import pickles
 from ghrq.data.images.cifar100_names import CLASSES, SUPERCLASSES
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sources import Origin
-from ghrq.data.wheels import download_lock, store
+from ghrq.data.wheels import store
 from ghrq.system.errors import UserError
 
 _SHAPE = (3, 32, 32)
@@ -42,14 +42,8 @@ def load_cifar100(split: Split, source: str, download: bool) -> Images:
     def pick(folder: Path) -> Path | None:
         return next((path for path in (folder / f"{split}.bin", folder / split) if path.is_file()), None)
 
-    found = _ORIGIN.find(source, pick)
-    if found is None and download and not source:
-        with download_lock():
-            if (found := _ORIGIN.find("", pick)) is None:  # unless another process was faster
-                _unpack(_ORIGIN.fetch(_ARCHIVE))
-                found = _ORIGIN.find("", pick)
-    if found is None:
-        raise _ORIGIN.missing(source, f"{_BINARY}/{split}.bin and {_PYTHON}/{split}")
+    fetch = (lambda: _unpack(_ORIGIN.fetch(_ARCHIVE))) if download else None
+    found = _ORIGIN.locate(source, pick, f"{_BINARY}/{split}.bin and {_PYTHON}/{split}", fetch)
     return _from_binary(found) if found.suffix == ".bin" else _from_python(found)
 
 

