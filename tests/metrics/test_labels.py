@@ -153,7 +153,7 @@ def test_a_first_label_that_is_missing_is_no_column():
         (["a", "a", "a"], None, "at least two kinds"),
         ([None, None, None], None, "at least two kinds"),
         (["a", 1, "b"], None, "labels of one type"),
-        ([1, 2, 3], ">", "cuts text, got labels of type int64"),
+        ([1, 2, 3], ">", "splits text, got labels of type int64"),
         ({"x": ["a", "b", "c"], "y": ["a", "b", "c"]}, ">", "one column of paths"),
     ],
 )
