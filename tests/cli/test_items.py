@@ -54,6 +54,7 @@ def test_help_has_an_example(command, ghrq):
     assert f"\n    ghrq {command}" in out
 
 
+@pytest.mark.slow
 def test_fit_then_encode_then_decode_then_inspect(ghrq, fitted, tmp_path, vectors):
     code, out, err = ghrq(
         "fit", fitted / "items.parquet", "--column", "embedding", "--id", "item_id", "--out", "tok", *FIT
@@ -153,6 +154,7 @@ def test_one_absurd_row_is_pointed_at(ghrq, vectors):
     assert "absurd.npy, row 17 (counted from 0) has the number 1e+30" in err
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_is_no_long_wait(ghrq, fitted, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     arguments = ("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.parquet", "--on", "ray")
@@ -307,6 +309,7 @@ def test_a_damaged_table_file_names_the_remedy(ghrq, fitted, tmp_path):
     assert "table.json is damaged" in err
 
 
+@pytest.mark.slow
 def test_the_commands_do_not_import_torch_for_their_help():
     script = """
         import sys

@@ -23,6 +23,7 @@ def test_a_full_disk_is_one_line(tmp_path):
         write()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="has no signal to ask with")
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     """Drafts of the same name whose process is dead; all others stay."""

@@ -61,6 +61,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(suffix, tmp_path):
 # --- memory --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.parametrize("suffix", ["parquet", "npy"])
 def test_memory_does_not_grow_with_the_table(suffix, tmp_path):

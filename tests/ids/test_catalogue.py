@@ -24,6 +24,7 @@ def shared(a, b):
     return length
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_neighbours_under_and_look_up_against_plain_search(data):

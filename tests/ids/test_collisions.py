@@ -51,6 +51,7 @@ def keepers(rq, z, codes):
     return {name: min(rows, key=lambda row: (distance[row], row)) for name, rows in owners.items()}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(tasks(), st.integers(1, 4))
 def test_reassign_makes_all_distinct_and_moves_only_who_must(task, beam):
@@ -154,6 +155,7 @@ def test_the_nearest_free_last_codes_are_those_whose_tuples_are_nearest(kind, wa
     assert tuples(draft.codes[rows]) == [(4, 7, code) for code in free][:waiting] + [(4, 7, 2)] * (waiting - 9)
 
 
+@pytest.mark.slow
 @given(st.integers(2, 4), st.integers(2, 4), st.data())
 @settings(max_examples=150, deadline=None)
 def test_any_free_shares_as_many_codes_as_there_is_room_for(size, stages, data):
@@ -177,6 +179,7 @@ def test_any_free_shares_as_many_codes_as_there_is_room_for(size, stages, data):
             assert sum(name[: shared + 1] == home[: shared + 1] for name in end) == size ** (stages - shared - 1)
 
 
+@pytest.mark.slow
 def test_long_tuples_do_not_overflow():
     rq = ResidualQuantizer(D, 256, 12).eval()
     z = torch.randn(5, D).repeat(300, 1)
@@ -201,6 +204,7 @@ def test_distinct_codes_stay_and_nobody_is_asked():
     assert resolve_reassign(codes[:0], lambda rows: pytest.fail("asked"), rq).shape == (0, 2)
 
 
+@pytest.mark.slow
 def test_the_chunks_do_not_show(monkeypatch):
     rq = quantizer(16, 3)
     z = torch.randn(400, D).repeat(3, 1)
@@ -212,6 +216,7 @@ def test_the_chunks_do_not_show(monkeypatch):
     assert set(tuples(codes)) <= set(tuples(result))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=40))
 def test_append_counts_within_each_tuple_in_row_order(rows):
     codes = torch.tensor(rows, dtype=torch.int64).view(-1, 2)

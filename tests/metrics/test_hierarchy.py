@@ -92,6 +92,7 @@ def compare_with_nltk(synset, edges, size, pairs):
     return path_similarity(tree, pairs), wu_palmer_similarity(tree, pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_all_pairs_of_a_random_hierarchy_are_as_nltk_says(tmp_path, seed, monkeypatch):
     chance = random.Random(seed)

@@ -202,6 +202,7 @@ def ray():
     found.shutdown()
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_file(ray, tokenizer, table, tmp_path, monkeypatch):
     """By the command, from a folder that is not Ray's: row by row, in the order of the table."""
     monkeypatch.chdir(tmp_path)
@@ -228,6 +229,7 @@ def test_ray_gives_the_same_file(ray, tokenizer, table, tmp_path, monkeypatch):
     assert ray.is_initialized()  # it was there before, so it stays
 
 
+@pytest.mark.slow
 def test_a_mistake_found_by_ray_is_one_line(ray, tokenizer, tmp_path, vectors):
     bad = vectors.copy()
     bad[1111, 2] = np.nan
