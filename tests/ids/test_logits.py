@@ -82,6 +82,7 @@ def test_without_the_constraint_the_models_know_no_id(catalogue):
         processor.codes(sequences)
 
 
+@pytest.mark.slow
 def test_beams_are_the_most_probable_ids(catalogue):
     # As many beams as items leave nothing out: the order must be that of the model's own probabilities.
     known, trie = catalogue
