@@ -163,7 +163,7 @@ def test_codes_have_to_be_of_the_same_rows(table, tmp_path, vectors):
     bulk.write_codes(tmp_path / "ids.parquet", table, codes)
     bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), table)
     fewer = open_table(write(tmp_path / "few.parquet", vectors[:50], IDS[:50]), "embedding", "item_id")
-    with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table anew"):
+    with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table again"):
         bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), fewer)
     order = list(range(ROWS))
     order[40], order[41] = 41, 40

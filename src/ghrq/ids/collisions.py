@@ -40,7 +40,7 @@ def resolve(
 
     Returns:
         ``"append"``: ``(n, N + 1)``, see :func:`resolve_append`; ``"reassign"``: ``(n, N)``, see
-        :func:`resolve_reassign`, which needs ``vectors_of`` and ``quantizer``; ``"none"``: the codes as they are.
+        :func:`resolve_reassign`, which needs ``vectors_of`` and ``quantizer``; ``"none"``: the codes unchanged.
 
     """
     one_of("policy", policy, get_args(Policy))

@@ -17,7 +17,7 @@ class TrieLogitsProcessor:
     >>> tokens = model.generate(**inputs, logits_processor=[processor], num_beams=20, max_new_tokens=trie.num_stages)
     >>> codes = processor.codes(tokens)
 
-    The i-th token after the prompt stands for the i-th code: ``offsets[i] + code``. After the last code only
+    The i-th token after the prompt encodes the i-th code: ``offsets[i] + code``. After the last code only
     ``eos_token`` is allowed, after that only ``pad_token``. The options of ``generate`` for sampling (temperature,
     top_k, top_p) apply to the constrained scores.
 

@@ -1,6 +1,6 @@
 """Codes compared with a hierarchy: how many items share a tuple, and how similar those items are.
 
-An average over groups that share a tuple means little by itself: compare it with random groups of the same sizes, and
+An average over groups that share a tuple means little alone: compare it with random groups of the same sizes, and
 look at the number of groups. :func:`group_similarity` gives all of that for any measure of pairs:
 :func:`path_similarity` and :func:`wu_palmer_similarity` in the hierarchy, :func:`cosine_similarity` of vectors.
 """

@@ -67,9 +67,9 @@ def beam_for(k: int, train: npt.ArrayLike | Tensor, sources: npt.ArrayLike | Ten
 
     ``train (M, 2)`` are pairs of an item and an ancestor, ``sources (B,)`` the queries. At most ``most``, at least k.
     """
-    pairs, asked = _integers("train", train, 2).unique(dim=0), _integers("sources", sources, 1)
-    size = 1 + max(int(pairs.max()) if len(pairs) else 0, int(asked.max()) if len(asked) else 0)
-    known = torch.bincount(pairs[:, 0], minlength=size)[asked]
+    pairs, queries = _integers("train", train, 2).unique(dim=0), _integers("sources", sources, 1)
+    size = 1 + max(int(pairs.max()) if len(pairs) else 0, int(queries.max()) if len(queries) else 0)
+    known = torch.bincount(pairs[:, 0], minlength=size)[queries]
     return max(k, min(most, k + (int(known.max()) if len(known) else 0)))
 
 
@@ -92,8 +92,8 @@ def rank_pairs(
 
     """
     ranked, table = _integers("ranked", ranked, 3), _integers("codes", codes, 2)
-    asked, pairs, known = _integers("sources", sources, 1), _integers("test", test, 2), _integers("train", train, 2)
-    _check(ranked, asked, pairs, known, table)
+    queries, pairs, known = _integers("sources", sources, 1), _integers("test", test, 2), _integers("train", train, 2)
+    _check(ranked, queries, pairs, known, table)
     size = len(table)
     trie = PrefixTrie(table, int(table.max()) + 1)
     leaf_of, _ = trie.walk(table)
@@ -102,13 +102,13 @@ def rank_pairs(
     known_pairs = torch.unique(known[:, 0] * size + known[:, 1])
     keys, counts = torch.unique(known_pairs // size * trie.num_tuples + leaf_of[known_pairs % size], return_counts=True)
     sharing = trie.count(ranked)
-    known_here = _lookup(keys, counts, asked.unsqueeze(1) * trie.num_tuples + leaf) * exists
+    known_here = _lookup(keys, counts, queries.unsqueeze(1) * trie.num_tuples + leaf) * exists
     # Number of kept tuples before each position of a list.
     new = _before(known_here == 0)
     not_only_known = _before((known_here < sharing) | (sharing == 0))
 
-    order = asked.argsort()
-    row = order[torch.searchsorted(asked[order], pairs[:, 0].contiguous())]
+    order = queries.argsort()
+    row = order[torch.searchsorted(queries[order], pairs[:, 0].contiguous())]
     wanted = leaf_of[pairs[:, 1]]
     length = ranked.shape[1]
     found = torch.empty_like(wanted)
@@ -169,23 +169,23 @@ def reconstruction_map(
         curvature: c of the ball; 0 for Euclidean distances.
 
     """
-    indptr, indices, asked = (np.asarray(a, dtype=np.int64) for a in (indptr, indices, sources))
+    indptr, indices, queries = (np.asarray(a, dtype=np.int64) for a in (indptr, indices, sources))
     if points.dim() != 2 or len(indptr) != len(points) + 1:
         raise ValueError(f"expected points (n, d) and indptr (n + 1,), got {tuple(points.shape)} and {indptr.shape}")
     if not points.isfinite().all():
         raise ValueError(f"{int((~points.isfinite().all(1)).sum())} of {len(points)} points are not finite")
-    counts = np.diff(indptr)[asked]
-    asked, counts = asked[counts > 0], counts[counts > 0]
-    if not len(asked):
+    counts = np.diff(indptr)[queries]
+    queries, counts = queries[counts > 0], counts[counts > 0]
+    if not len(queries):
         raise ValueError("none of the sources has an ancestor: there is nothing to reconstruct")
     # Most ancestors first: so the sources with a j-th ancestor are the first ones of a chunk.
     order = np.argsort(-counts, kind="stable")
-    asked, counts = asked[order], counts[order]
+    queries, counts = queries[order], counts[order]
     left, right = _factors(points.detach(), curvature)
     precision, ranks = 0.0, 0.0
     step = max(1, _CHUNK // len(points))
-    for start in range(0, len(asked), step):
-        chosen, count = asked[start : start + step], counts[start : start + step]
+    for start in range(0, len(queries), step):
+        chosen, count = queries[start : start + step], counts[start : start + step]
         values = (left[chosen] @ right).numpy()
         rows = np.arange(len(chosen))
         values[rows, chosen] = np.inf
@@ -204,7 +204,7 @@ def reconstruction_map(
         true_within = (true[:, None, :] <= true[:, :, None]).sum(2)
         precision += float((np.where(has, true_within / np.maximum(within, 1), 0.0).sum(1) / count).sum())
         ranks += float((within - true_within + 1)[has].sum())
-    return Reconstruction(precision / len(asked), ranks / float(counts.sum()), len(asked))
+    return Reconstruction(precision / len(queries), ranks / float(counts.sum()), len(queries))
 
 
 def _factors(points: Tensor, c: float) -> tuple[Tensor, Tensor]:
@@ -241,21 +241,21 @@ def _integers(name: str, values: npt.ArrayLike | Tensor, dims: int) -> Tensor:
     return tensor.long()
 
 
-def _check(ranked: Tensor, asked: Tensor, pairs: Tensor, known: Tensor, table: Tensor) -> None:
+def _check(ranked: Tensor, queries: Tensor, pairs: Tensor, known: Tensor, table: Tensor) -> None:
     size = len(table)
-    if ranked.shape[0] != len(asked) or ranked.shape[2] != table.shape[1]:
+    if ranked.shape[0] != len(queries) or ranked.shape[2] != table.shape[1]:
         raise ValueError(
-            f"expected ranked of shape ({len(asked)}, R, {table.shape[1]}), a list for each source of tuples as in "
+            f"expected ranked of shape ({len(queries)}, R, {table.shape[1]}), a list for each source of tuples as in "
             f"codes, got shape {tuple(ranked.shape)}"
         )
-    if len(asked.unique()) != len(asked):
+    if len(queries.unique()) != len(queries):
         raise ValueError("sources must be distinct: one list each")
-    for name, given in (("sources", asked), ("test", pairs), ("train", known)):
+    for name, given in (("sources", queries), ("test", pairs), ("train", known)):
         if given.numel() and not 0 <= int(given.min()) <= int(given.max()) < size:
             raise ValueError(
                 f"{name} must be from 0 to {size - 1}, rows of codes, got {int(given.min())} to {int(given.max())}"
             )
-    missing = pairs[~torch.isin(pairs[:, 0], asked), 0]
+    missing = pairs[~torch.isin(pairs[:, 0], queries), 0]
     if len(missing):
         raise ValueError(
             f"test pairs of {len(missing.unique())} items have no list, such as {int(missing[0])}: "

@@ -220,7 +220,7 @@ def reconstruction_error(tokenizer: "Tokenizer", vectors: Vectors, seed: int = 0
 def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
     """Raise an error unless ``codes`` and ``table`` have the same ids, row by row."""
     if codes.rows != table.rows:
-        raise UserError(f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table anew")
+        raise UserError(f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again")
     if not table.has_ids:
         return
     first, size = 0, 2**16
@@ -230,7 +230,7 @@ def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
             row = int(wrong[0])
             raise UserError(
                 f"{place(codes.path, first + row)} is of {codes.id_name} {mine[row]}, in {table.path} that row is "
-                f"{theirs[row]}: encode this table anew, or name its ids with --id"
+                f"{theirs[row]}: encode this table again, or name its ids with --id"
             )
         first += len(mine)
 

@@ -228,13 +228,13 @@ class Tokenizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = (str(error).splitlines() or ["?"])[-1].strip()  # torch lists all tensors, one a line
             raise UserError(
-                f"{where} and its weights do not fit together ({reason}): fit the tokenizer anew"
+                f"{where} and its weights do not fit together ({reason}): fit the tokenizer again"
             ) from error
         own = {"curvature": model.quantizer.curvature, "aggregation": model.quantizer.aggregation}
         if config["convention"] != own:
             raise UserError(
                 f"{where}: this tokenizer was fitted under the convention {config['convention']}, its parameters mean "
-                f"{own} here: use the ghrq that wrote it, or fit the tokenizer anew"
+                f"{own} here: use the ghrq that wrote it, or fit the tokenizer again"
             )
         tokenizer = cls(**config["params"])
         tokenizer.n_features_in_ = config["n_features"]

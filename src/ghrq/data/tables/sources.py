@@ -139,7 +139,7 @@ class ArraySource(Source):
         return range(0, max(self.rows, 1), ROWS_READ)
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
-        """Maps the file anew for each batch: pages of a map that stays open would count as memory in use."""
+        """Maps the file again for each batch: pages of a map that stays open would count as memory in use."""
         for first in range(start, self.rows, ROWS_READ):
             with reading(self.path, "a NumPy array"):
                 values = np.array(self._array()[first : first + ROWS_READ], order="C")

@@ -32,7 +32,7 @@ _WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,17})$"
 
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 
-# Bytes of the header in which the separator is looked for.
+# Bytes of the header that are searched for the separator.
 _HEADER_BYTES = 2**16
 
 
