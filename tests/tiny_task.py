@@ -6,6 +6,7 @@ two kinds of optimisers, a second stage that builds on the first.
 
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from ghrq.optim import RiemannianAdam
 from ghrq.system import processes
 from ghrq.training.loop import Stage
 from ghrq.training.recipe import Recipe, Section
+from ghrq.training.study import Part, Study, key_axis
 from ghrq.training.task import Task
 
 
@@ -73,8 +75,12 @@ class Prior(nn.Module):
         return {"loss": F.cross_entropy(self.head(self.drop(self.embed(source))), target)}
 
 
+RECIPES = Path(__file__).parent / "tiny_recipes"
+
+
 class Tiny(Task):
     Recipe = TinyRecipe
+    study = Study([Part(f"{RECIPES}/{{budget}}.toml", [key_axis("kind", "quantizer.kind", ["ghrq"], ["euclidean"])])])
 
     def __init__(self, recipe, run):
         super().__init__(recipe, run)
@@ -145,23 +151,6 @@ class Tiny(Task):
         return {"error": error, "prior": prediction, "sample": sample, "codes": self.codes[:5]}
 
     @classmethod
-    def cells(cls, budget, seeds, grid, dataset):
-        kinds = ["ghrq", "euclidean"] if grid else ["ghrq"]
-        steps = {"demo": 4, "cpu": 8, "paper": 16}[budget]
-        return {
-            f"{kind}-{seed}": TinyRecipe(
-                task="tiny_task:Tiny",
-                name=f"{kind}-{seed}",
-                seed=seed,
-                quantizer=Quantizer(kind=kind),
-                optimizer=Optimizer(steps=steps),
-                training={"trackers": []},
-            )
-            for kind in kinds
-            for seed in range(seeds)
-        }
-
-    @classmethod
     def report(cls, results, folder):
         path = folder / "table.txt"
         path.write_text("".join(f"{name} {entry['error']}\n" for name, entry in results.items()))
@@ -171,13 +160,9 @@ class Tiny(Task):
 class Slow(Tiny):
     """Its runs can be interrupted: while a file ``hold`` lies beside their folder, they all but stand still."""
 
+    study = Study([Part(f"{RECIPES}/slow.toml", [key_axis("kind", "quantizer.kind", ["ghrq"], ["euclidean"])])])
+
     def rows(self, step, salt):
         if step > 4 and (self.run.folder.parent.parent / "hold").exists():
             time.sleep(1.0)
         return super().rows(step, salt)
-
-    @classmethod
-    def cells(cls, budget, seeds, grid, dataset):
-        found = super().cells(budget, seeds, grid, dataset)
-        longer = {"task": "tiny_task:Slow", "optimizer": Optimizer(steps=40)}
-        return {name: recipe.model_copy(update=longer) for name, recipe in found.items()}

@@ -134,15 +134,21 @@ def reproduce(
       ghrq reproduce image --dataset digits --budget demo
       ghrq reproduce image --dataset cifar100
     """  # noqa: D301
+    from ghrq.report.study import write_report
     from ghrq.system.progress import make_progress
+    from ghrq.training.jobs import how_many
     from ghrq.training.task import task_class
+    from ghrq.training.train import run_study
 
     found = task_class(task)
-    chosen = found.dataset(dataset)
+    if found.study is None:
+        raise UserError(f"the task {task} has no study to reproduce")
+    chosen = found.study.dataset(dataset)
     folder = out or Path("runs") / "-".join(part for part in (task.rpartition(":")[2].lower(), chosen, budget) if part)
-    report = found.reproduce(budget, seeds, grid, chosen, folder, make_progress(), jobs)
+    planned = found.study.plan(budget, seeds, grid, chosen)
+    outcomes = run_study(planned, folder, make_progress(), how_many(jobs, len(planned)))
     if processes.is_main():
-        print(f"report: {report}")
+        print(f"report: {write_report(found, outcomes, folder)}")
 
 
 @app.command()

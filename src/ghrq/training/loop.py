@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from ghrq.system import processes
 from ghrq.system.errors import DivergedError, StoppedError, UserError, require
@@ -26,6 +26,7 @@ from ghrq.training.checkpoint import Checkpoint, newest_checkpoint, newest_step,
 from ghrq.training.randomness import random_state, seed_everything, set_random_state
 from ghrq.training.recipe import Precision, Training
 from ghrq.training.run import Run
+from ghrq.training.schedule import shuffled
 from ghrq.training.trackers import Trackers
 
 
@@ -58,6 +59,49 @@ class Stage:
     """This stage's own ``training.clip``."""
     precision: Precision | None = None
     """This stage's own ``training.precision``."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        rows: int,
+        batch: int,
+        epochs: int,
+        seed: int,
+        take: Callable[[Tensor], Any],
+        decay: Callable[[int], Callable[[int], float]] | None = None,
+        **others: Any,
+    ) -> "Stage":
+        """A stage of whole epochs over ``rows`` rows in random order.
+
+        Args:
+            name: see the class, as for ``model``, ``optimizer`` and ``others``.
+            model: the same.
+            optimizer: the same.
+            rows: of the data set.
+            batch: rows of a batch; the last one of an epoch may have fewer.
+            epochs: how often each row is used.
+            seed: decides the order of the rows, together with the epoch.
+            take: the batch of given row numbers ``(b,)`` int64.
+            decay: ``decay(steps)(step)`` multiplies the learning rates, see :mod:`ghrq.training.schedule`.
+            **others: ``begin``, ``validate``, ``clip``, ``precision``.
+
+        """
+        steps_per_epoch = -(-rows // batch)
+        steps = epochs * steps_per_epoch
+        return cls(
+            name,
+            model,
+            optimizer,
+            batches=shuffled(rows, batch, seed, take),
+            steps=steps,
+            steps_per_epoch=steps_per_epoch,
+            scheduler=None if decay is None else LambdaLR(optimizer, decay(steps)),
+            **others,
+        )
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", self.name):

@@ -9,27 +9,23 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from ghrq.recipes import shipped
 from ghrq.system.errors import UserError
+from ghrq.system.settings import Section
 from ghrq.training import toml
+from ghrq.training.task import task_class
 
 Precision = Literal["fp32", "bf16"]
 
 _NAME = r"^[^/\\]+$"
-
-
-class Section(BaseModel):
-    """A table of a recipe: unknown keys are errors, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
 
 def _default_trackers() -> tuple[Literal["tensorboard", "wandb", "mlflow"], ...]:
@@ -79,6 +75,8 @@ class Recipe(Section):
     name: Annotated[str, Field(pattern=_NAME)]
     """Names the folder of a run, if no other is given."""
     seed: Annotated[int, Field(ge=0)] = 0
+    axes: dict[str, str | int] = Field(default_factory=dict)
+    """The place of the run in a study, see :mod:`ghrq.training.study`. It changes nothing in the training."""
     training: Training = Training()
 
     def toml(self) -> str:
@@ -86,16 +84,15 @@ class Recipe(Section):
         return toml.dump(self.model_dump(mode="json", exclude_none=True))
 
 
-def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Recipe:
     """Read a recipe, follow what it extends, apply ``overrides``, and check all of it.
 
     Args:
         source: a TOML file, or the name of a shipped recipe such as ``"wordnet/demo"``.
-        overrides: ``"quantizer.kind=naive"`` and the like; the value is read as TOML, and as a string if it is none.
+        overrides: ``["quantizer.kind=naive"]``, where the value is read as TOML and else as a string; or
+            ``{"quantizer.kind": "naive"}``.
 
     """
-    from ghrq.training.task import task_class  # tasks build on recipes; only here it is the other way round
-
     path = _locate(source, Path())
     recipe = _Draft()
     for origin, table in _chain(path, ()):
@@ -103,8 +100,12 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     if "name" not in recipe.table:
         name = next((name for name, place in shipped().items() if place == path), path.stem)
         recipe.merge({"name": name.replace("/", "-")}, str(path))
-    for override in overrides:
-        recipe.merge(_parse_override(override), f"--set {override}")
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            recipe.merge(_nested(key.split("."), value), f"{key} = {value!r}")
+    else:
+        for override in overrides:
+            recipe.merge(_parse_override(override), f"--set {override}")
     if not isinstance(recipe.table.get("task"), str):
         raise UserError(f"{path}: the key 'task' is missing: add for example task = \"wordnet\"")
     model = task_class(recipe.table["task"], recipe.origin(("task",), str(path))).Recipe
@@ -213,9 +214,14 @@ def _parse_override(override: str) -> dict[str, Any]:
                 f"--set {override}: the value is not valid TOML; quote all of it, so that the shell leaves its quotes: "
                 f"--set '{_quoted(key, value)}'"
             ) from None
-    for part in reversed(parts[1:]):
-        value = {part: value}
-    return {parts[0]: value}
+    return _nested(parts, value)
+
+
+def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """``{"a": {"b": value}}`` for the keys a and b."""
+    for key in reversed(keys[1:]):
+        value = {key: value}
+    return {keys[0]: value}
 
 
 def _quoted(key: str, value: str) -> str:

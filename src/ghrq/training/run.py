@@ -87,7 +87,8 @@ class Run:
         if not (Path(folder) / "recipe.toml").is_file():
             return cls.create(folder, recipe)
         run = cls.open(folder)
-        different = sorted(_different(run.recipe.model_dump(), recipe.model_dump()))
+        # Runs of versions before 0.2 have no axes.
+        different = sorted(_different(run.recipe.model_dump(exclude={"axes"}), recipe.model_dump(exclude={"axes"})))
         if different:
             raise UserError(
                 f"{folder} is a run of another recipe: {', '.join(different)} differ. "

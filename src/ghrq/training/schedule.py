@@ -1,4 +1,4 @@
-"""What tasks share: in which order data comes, and how learning rates rise and fall."""
+"""The order of the training data, and the decay of learning rates."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ Batch = TypeVar("Batch")
 def shuffled(rows: int, batch: int, seed: int, take: Callable[[Tensor], Batch]) -> Callable[[int], Iterator[Batch]]:
     """``take`` of ``batch`` row numbers at a time, epoch after epoch, for :attr:`ghrq.training.loop.Stage.batches`.
 
-    Each epoch has an order of its own that only depends on seed and epoch.
+    Each epoch has an order of its own that depends on seed and epoch only.
     """
     per_epoch = -(-rows // batch)
 
@@ -29,17 +29,17 @@ def shuffled(rows: int, batch: int, seed: int, take: Callable[[Tensor], Batch]) 
     return batches
 
 
-def linear_fall(steps: int) -> Callable[[int], float]:
-    """From 1 to 0 in ``steps``."""
+def linear_decay(steps: int) -> Callable[[int], float]:
+    """The factor of the learning rate: from 1 to 0 in ``steps``."""
     return lambda step: max(0.0, 1.0 - step / max(1, steps))
 
 
-def warmup_and_cosine(warmup: int, steps: int) -> Callable[[int], float]:
-    """Up to 1 in ``warmup`` steps, then down to 0 along a cosine."""
+def cosine_decay(steps: int, warmup: int = 0) -> Callable[[int], float]:
+    """The factor of the learning rate: up to 1 in ``warmup`` steps, then down to 0 along a cosine."""
 
-    def share(step: int) -> float:
+    def factor(step: int) -> float:
         if step < warmup:
             return (step + 1) / warmup
         return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup))))
 
-    return share
+    return factor

@@ -1,133 +1,99 @@
-"""The experiments: what a task has to offer, and where to find each by its name.
+"""What a task offers, and how to find one by its name.
 
-A recipe names its task: one of :data:`TASKS`, or your own as ``task = "mymodule:MyTask"``, found like any import or in
-the current folder.
+A recipe names its task: a module of :mod:`ghrq.tasks` such as ``wordnet``, or your own class as
+``task = "mymodule:MyTask"``, which is imported from the Python path or from the current folder.
 """
 
 import difflib
 import importlib
+import pkgutil
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ghrq.system import processes
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
-from ghrq.training import recipe as recipes
-from ghrq.training.run import Run
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ghrq.training.loop import Stage
+    from ghrq.training.recipe import Recipe
+    from ghrq.training.run import Run
+    from ghrq.training.study import Study
 
-Budget = Literal["demo", "cpu", "paper"]
-
-TASKS = {"image": "ghrq.tasks.image:Image", "wordnet": "ghrq.tasks.wordnet:WordNet"}
+PACKAGE = "ghrq.tasks"
 
 
 class Task(ABC):
-    """One experiment, from data to numbers: ``Task(recipe, run)`` makes the data ready, then come the stages.
+    """One experiment, from data to numbers: ``Task(recipe, run)`` loads the data, then come the stages.
 
     Random numbers are seeded before ``__init__``, before each stage is built and before ``evaluate``, each with a seed
-    of its own, so that none of them depends on what was loaded and what was computed before.
+    of its own, so that none of them depends on what was loaded and computed before.
     """
 
-    Recipe: ClassVar[type[recipes.Recipe]]
-    """What its recipes may say."""
+    Recipe: ClassVar[type["Recipe"]]
+    """The schema of its recipes."""
 
-    datasets: ClassVar[tuple[str, ...]] = ()
-    """Names of the data sets that its tables are about, if there are several; the first is the default."""
+    study: ClassVar["Study | None"] = None
+    """The runs that ``ghrq reproduce`` trains."""
+
+    title: ClassVar[str] = ""
+    """Of its report; by default the name of the class."""
+
+    tables: ClassVar[Sequence[Any]] = ()
+    """The tables of its report: declarations of :class:`ghrq.report.tables.Table`."""
 
     recipe: Any
-    run: Run
+    run: "Run"
 
-    def __init__(self, recipe: Any, run: Run) -> None:
+    def __init__(self, recipe: Any, run: "Run") -> None:
         self.recipe, self.run = recipe, run
 
     @classmethod  # noqa: B027, most recipes are checked well enough by their types
     def check(cls, recipe: Any) -> None:
-        """Refuse a recipe that cannot come to an end, before its run has a folder: files it names, sizes that must fit.
+        """Refuse a recipe that cannot be trained, before its run folder is made: missing files, sizes that do not fit.
 
         Raises a ``UserError`` that names the key.
         """
 
     @abstractmethod
     def stages(self) -> "Iterator[Stage]":
-        """The stages in order. A generator: when it goes on after a ``yield``, that stage's model is trained.
+        """The stages in order. A generator: when it continues after a ``yield``, the model of that stage is trained.
 
-        Called for evaluation too, where every model is loaded and none is trained; so what is costly and needed for
-        training alone belongs into ``Stage.batches`` and ``Stage.begin``.
+        It is called for evaluation too, where every model is loaded and none is trained. So costly work that only
+        training needs belongs into ``Stage.batches`` and ``Stage.begin``.
         """
 
     @abstractmethod
     def evaluate(self, progress: Progress) -> dict[str, Any]:
-        """What results.json will hold. ``ghrq runs`` shows the first three numbers on its top level."""
+        """The content of results.json. ``ghrq runs`` shows the first three numbers on its top level."""
 
-    @classmethod
-    def dataset(cls, given: str | None) -> str:
-        """The data set that a user asked for, or the default."""
-        if given is None:
-            return cls.datasets[0] if cls.datasets else ""
-        if given not in cls.datasets:
-            near = difflib.get_close_matches(given.lower(), cls.datasets, n=1)
-            known = f"known are {', '.join(cls.datasets)}" if cls.datasets else "there is but one: leave the option out"
-            raise UserError(f"--dataset {given}: {f'did you mean {near[0]!r}?' if near else known}")
-        return given
+    def models(self) -> "Mapping[str, nn.Module]":
+        """The trained models that the run leaves behind in ``models/NAME``, by name; each has ``save_pretrained``."""
+        return {}
 
-    @classmethod
-    def cells(cls, budget: Budget, seeds: int, grid: bool, dataset: str) -> Mapping[str, recipes.Recipe]:
-        """The runs behind the paper's tables: recipes by the folder's name of their run, for :meth:`reproduce`.
 
-        ``dataset`` is one of :attr:`datasets`, or empty for a task that has but one.
-        """
-        raise UserError(f"{cls.__name__} has no tables to reproduce")
-
-    @classmethod
-    def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
-        """Write the tables from the results of :meth:`cells` into ``folder``; returns the file to open first.
-
-        A cell that diverged has the single entry ``{"error": message}``.
-        """
-        raise UserError(f"{cls.__name__} has no tables to reproduce")
-
-    @classmethod
-    def reproduce(
-        cls,
-        budget: Budget,
-        seeds: int,
-        grid: bool,
-        dataset: str,
-        folder: Path,
-        progress: Progress,
-        jobs: int | None = None,
-    ) -> Path:
-        """Train and evaluate every cell, ``jobs`` at a time, then report. Cells that are done are not repeated."""
-        from ghrq.training.jobs import how_many
-        from ghrq.training.train import train_all
-
-        cells = cls.cells(budget, seeds, grid, dataset)
-        results = train_all(cells, folder, progress, how_many(jobs, len(cells)))
-        report: Path = processes.from_main(cls.report(results, folder) if processes.is_main() else None)
-        return report
+def task_names() -> list[str]:
+    """The names of the tasks that ship with ghrq."""
+    return sorted(module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__))
 
 
 def task_class(name: str, origin: str = "") -> type[Task]:
     """The class of a task by its name or as ``module:Class``. ``origin``: what to name in errors."""
-    where = TASKS.get(name, name)
     context = f"{origin}: " if origin else ""
-    module_name, colon, class_name = where.partition(":")
+    module_name, colon, class_name = name.partition(":")
     if not colon:
-        near = difflib.get_close_matches(name, TASKS, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(TASKS)}, or your own as 'module:Class'"
-        raise UserError(f"{context}unknown task '{name}'; {hint}")
+        return _shipped(name, context)
     context += f"task '{name}': "
     try:
         module = _import(module_name)
     except Exception as error:
-        if name in TASKS or isinstance(error, UserError):  # the former is no mistake of the user's
+        if isinstance(error, UserError):
             raise
         if isinstance(error, ModuleNotFoundError) and error.name in (module_name, module_name.partition(".")[0]):
             raise UserError(f"{context}there is no module '{module_name}'") from error
@@ -140,13 +106,28 @@ def task_class(name: str, origin: str = "") -> type[Task]:
     return found
 
 
+def _shipped(name: str, context: str) -> type[Task]:
+    names = task_names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}, or your own as 'module:Class'"
+        raise UserError(f"{context}unknown task '{name}'; {hint}")
+    module = importlib.import_module(f"{PACKAGE}.{name}")
+    (found,) = (task for task in _tasks(module) if task.__module__.startswith(module.__name__))
+    return found
+
+
+def _tasks(module: ModuleType) -> list[type[Task]]:
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Task)]
+    return [value for value in classes if value is not Task]
+
+
 def _nearest(module: ModuleType, class_name: str) -> str:
-    tasks = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Task)]
-    tasks = [name for name in tasks if getattr(module, name) is not Task]
-    near = difflib.get_close_matches(class_name, tasks, n=1)
+    names = [task.__name__ for task in _tasks(module)]
+    near = difflib.get_close_matches(class_name, names, n=1)
     if near:
         return f"did you mean '{near[0]}'?"
-    return f"its tasks are {', '.join(tasks)}" if tasks else "nor any other subclass of ghrq.training.task.Task"
+    return f"its tasks are {', '.join(names)}" if names else "nor any other subclass of ghrq.training.task.Task"
 
 
 def _what_failed(error: Exception) -> str:

@@ -1,8 +1,8 @@
 """From a recipe to its results: every stage of a task, then its evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ghrq.system import memory, processes
 from ghrq.system.errors import DivergedError, require
@@ -12,6 +12,7 @@ from ghrq.training.loop import fit, load
 from ghrq.training.randomness import seed_everything
 from ghrq.training.recipe import Recipe
 from ghrq.training.run import Run, check_free, environment, free_folder
+from ghrq.training.study import Outcome, PlannedRun
 from ghrq.training.task import Task, task_class
 from ghrq.training.trackers import check_installed
 
@@ -60,43 +61,40 @@ def finish(run: Run, progress: Progress | None = None) -> dict[str, Any]:
         return _evaluate(_finished(run, progress, training=True), run, progress)
 
 
-def train_all(
-    recipes: Mapping[str, Recipe], folder: Path, progress: Progress, jobs: int = 1
-) -> dict[str, dict[str, Any]]:
-    """Train and evaluate recipes, each in the folder of its name in ``folder``; what is done is not repeated.
+def run_study(planned: Sequence[PlannedRun], folder: Path, progress: Progress, jobs: int = 1) -> list[Outcome]:
+    """Train and evaluate the runs of a study, each in the folder of its name in ``folder``; finished ones are kept.
 
-    ``folder`` has such runs in it already, or nothing at all. ``jobs`` are done at a time, each with its share of the
-    cores. Returns their results by name; of one that diverged, ``{"error": message}``.
+    ``folder`` holds such runs already, or nothing at all. ``jobs`` run at a time, each with its share of the cores.
     """
     begun = any(folder.glob("*/recipe.toml")) or any(folder.glob(".*.tmp"))  # the latter if killed at the very start
     if processes.is_main() and not begun:
         check_free(folder)
     cells = {
-        name: _Cell(f"{count} of {len(recipes)}: {name}", recipe, folder / name)
-        for count, (name, recipe) in enumerate(recipes.items(), start=1)
+        run.name: _Cell(f"{count} of {len(planned)}: {run.name}", run, folder / run.name)
+        for count, run in enumerate(planned, start=1)
     }
     if jobs > 1:
-        return side_by_side(_train_cell, cells, jobs, progress)
-    return {name: _train_cell(cell, progress) for name, cell in cells.items()}
+        return list(side_by_side(_train_cell, cells, jobs, progress).values())
+    return [_train_cell(cell, progress) for cell in cells.values()]
 
 
 class _Cell(NamedTuple):
     """A run among many."""
 
     title: str
-    recipe: Recipe
+    planned: PlannedRun
     folder: Path
 
 
-def _train_cell(cell: _Cell, progress: Progress) -> dict[str, Any]:
+def _train_cell(cell: _Cell, progress: Progress) -> Outcome:
     progress.note(cell.title)
     try:
-        run = begin(cell.recipe, cell.folder, resume=True)
+        run = begin(cell.planned.recipe, cell.folder, resume=True)
         run.go_on = "the same reproduce command again"
-        return finish(run, progress)
+        return Outcome(cell.planned.axes, cell.folder, finish(run, progress))
     except DivergedError as error:
         progress.note(str(error))
-        return {"error": str(error)}
+        return Outcome(cell.planned.axes, cell.folder, error=str(error))
 
 
 def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
@@ -133,7 +131,10 @@ def _evaluate(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
     seed_everything(run.recipe.seed, "evaluate")
     results = None
     if processes.is_main():
-        run.write_results(task.evaluate(progress))
+        for name, model in task.models().items():
+            cast(Any, model).save_pretrained(run.folder / "models" / name)
+        axes = run.recipe.axes
+        run.write_results(task.evaluate(progress) | ({"axes": axes} if axes else {}))
         results = run.results
     return processes.from_main(results)
 

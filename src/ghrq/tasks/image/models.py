@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ghrq.nets.convolutional import ImageDecoder, ImageEncoder
 from ghrq.nets.rq_transformer import RQTransformer
-from ghrq.quantizer import ResidualQuantizer
+from ghrq.quantizer import ResidualQuantizer, ball_units
 from ghrq.tasks.image.recipe import ImageRecipe
 
 
@@ -18,9 +18,8 @@ def as_floats(pixels: Tensor) -> Tensor:
 class ImageTokenizer(nn.Module):
     """Encoder, quantizer and decoder. Pictures are ``(B, C, H, W)`` bytes, codes ``(B, h, w, num_stages)``.
 
-    The loss is the mean squared error of pixels from 0 to 1 plus ``quantizer_weight`` times the quantizer's loss. Near
-    the origin of the ball a squared distance is 4 times the Euclidean one, so the Euclidean quantizer's loss is
-    multiplied by 4: all kinds start from the same losses, and the same weight means the same.
+    The loss is the mean squared error of pixels from 0 to 1 plus ``quantizer_weight`` times the quantizer's loss in
+    the units of the ball, see :func:`ghrq.quantizer.config.ball_units`.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class ImageTokenizer(nn.Module):
         x = as_floats(pixels)
         quantized = self.quantizer(self.vectors(x))
         reconstruction = F.mse_loss(self.decoder(quantized.z_hat, tuple(x.shape[2:])), x)
-        quantizer = (4.0 if self.quantizer.curvature == 0.0 else 1.0) * quantized.loss
+        quantizer = ball_units(self.quantizer) * quantized.loss
         loss = reconstruction + self.quantizer_weight * quantizer
         return {"loss": loss, "reconstruction": reconstruction, "quantizer": quantizer}
 
@@ -65,17 +64,7 @@ class ImageTokenizer(nn.Module):
 def make_tokenizer(recipe: ImageRecipe, channels: int) -> ImageTokenizer:
     """An untrained one for pictures with so many channels."""
     q, dim = recipe.quantizer, recipe.tokenizer.dim
-    quantizer = ResidualQuantizer(
-        dim,
-        q.codebook_size,
-        q.num_stages,
-        q.kind,
-        q.curvature,
-        q.commitment_weight,
-        codebook_update=q.update,
-        revive_below=q.revive_below,
-        scale_control=q.scale_control,
-    )
+    quantizer = q.build(dim)
     symmetric = recipe.tokenizer.pixel_range == "symmetric"
     return ImageTokenizer(ImageEncoder(channels, dim), quantizer, ImageDecoder(channels, dim), q.weight, symmetric)
 

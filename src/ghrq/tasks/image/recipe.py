@@ -5,11 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from ghrq.training.recipe import Recipe, Section, Transformer
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+from ghrq.quantizer import QuantizerConfig
+from ghrq.system.settings import Positive, Rate, Section
+from ghrq.training.recipe import Recipe, Transformer
 
 
 def _none_or_several(count: int) -> int:
@@ -66,23 +64,6 @@ class Tokenizer(Section):
     """What the encoder sees: from 0 to 1 as in the paper's runs, or from -1 to 1. Errors are always those of 0 to 1."""
 
 
-class Quantizer(Section):
-    """The codes."""
-
-    kind: Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"] = "ghrq"
-    codebook_size: Annotated[int, Field(ge=2)] = 128
-    num_stages: Positive = 4
-    curvature: Rate = 1.0
-    commitment_weight: Annotated[float, Field(ge=0)] = 0.25
-    update: Literal["gradient", "ema"] = "gradient"
-    revive_below: Share = 0.1
-    scale_control: bool = False
-    weight: Annotated[float, Field(ge=0)] = 0.1
-    """Of the quantizer's loss next to the mean squared error of the pixels."""
-    start: Literal["random", "kmeans"] = "random"
-    """``kmeans`` starts the codebooks from what the untrained encoder makes of some pictures."""
-
-
 class Prior(Transformer):
     """The RQ-Transformer that learns what grids of codes look like."""
 
@@ -124,7 +105,7 @@ class ImageRecipe(Recipe):
 
     data: Data = Data()
     tokenizer: Tokenizer = Tokenizer()
-    quantizer: Quantizer = Quantizer()
+    quantizer: QuantizerConfig = QuantizerConfig()
     prior: Prior = Prior()
     sampling: Sampling = Sampling()
     evaluation: Evaluation = Evaluation()

@@ -18,13 +18,16 @@ from ghrq.optim import RiemannianAdam
 from ghrq.system import files, processes
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
-from ghrq.tasks.image import cells, evaluation
+from ghrq.tasks.image import evaluation
 from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats, make_tokenizer
 from ghrq.tasks.image.pictures import load
 from ghrq.tasks.image.recipe import ImageRecipe
 from ghrq.training.loop import Stage
-from ghrq.training.schedule import shuffled, warmup_and_cosine
-from ghrq.training.task import Budget, Task
+from ghrq.training.schedule import cosine_decay, shuffled
+from ghrq.training.study import Part, Study, key_axis
+from ghrq.training.task import Task
+
+MAIN, ABLATIONS = ("ghrq", "naive", "euclidean"), ("hra-only", "dhste-only")
 
 # Pictures that k-means starts from.
 _START_PICTURES = 2048
@@ -38,7 +41,10 @@ class Image(Task):
 
     Recipe = ImageRecipe
     recipe: ImageRecipe
-    datasets = ("mnist", "cifar100", "digits")
+    study = Study(
+        [Part("image/{dataset}-{budget}", [key_axis("kind", "quantizer.kind", MAIN, grid=ABLATIONS)])],
+        datasets=("mnist", "cifar100", "digits"),
+    )
 
     def __init__(self, recipe: ImageRecipe, run: Any) -> None:
         super().__init__(recipe, run)
@@ -110,11 +116,6 @@ class Image(Task):
         return evaluation.evaluate(self.recipe, self.run, self.pictures, self.tokenizer, self.prior, progress)
 
     @classmethod
-    def cells(cls, budget: Budget, seeds: int, grid: bool, dataset: str) -> Mapping[str, ImageRecipe]:
-        """The main kinds on one data set, with ``grid`` the ablations too."""
-        return cells.cells(budget, seeds, grid, dataset)
-
-    @classmethod
     def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
         """Tables 4, 5 and 6 of the paper, and pictures."""
         from ghrq.tasks.image import report  # matplotlib takes its time
@@ -157,7 +158,7 @@ class Image(Task):
             batches=shuffled(len(pixels), settings.batch, self.recipe.seed, lambda rows: pixels[rows]),
             steps=steps,
             steps_per_epoch=self._tokenizer_epoch,
-            scheduler=LambdaLR(optimizer, warmup_and_cosine(0, steps)) if settings.decay == "cosine" else None,
+            scheduler=LambdaLR(optimizer, cosine_decay(steps)) if settings.decay == "cosine" else None,
             begin=self._kmeans_start if self.recipe.quantizer.start == "kmeans" else None,
             validate=self._validate,
         )
@@ -209,7 +210,7 @@ class Image(Task):
             batches=shuffled(len(labels), settings.batch, self.recipe.seed + 1, take),
             steps=steps,
             steps_per_epoch=steps_per_epoch,
-            scheduler=LambdaLR(optimizer, warmup_and_cosine(settings.warmup, steps)),
+            scheduler=LambdaLR(optimizer, cosine_decay(steps, settings.warmup)),
             begin=self._standardize_prior,
             clip=1.0,
         )

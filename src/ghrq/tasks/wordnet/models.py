@@ -9,7 +9,7 @@ from ghrq.geometry.maps import to_ball
 from ghrq.nets.contrast import info_nce
 from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
-from ghrq.quantizer import ResidualQuantizer
+from ghrq.quantizer import ResidualQuantizer, ball_units
 from ghrq.tasks.wordnet.recipe import Contrast
 
 
@@ -17,9 +17,7 @@ class HierarchyEmbedding(nn.Module):
     """Points of the ball that lie close to their ancestors', and the codes they are quantized into.
 
     The loss is InfoNCE over geodesic distances plus ``quantizer_weight`` times the quantizer's losses of both ends of
-    a pair. Near the origin of the ball a squared distance is 4 times the Euclidean one; the Euclidean quantizer's loss
-    is multiplied by 4 (and its distance by 2, see :func:`ghrq.nets.contrast.info_nce`), so that all kinds start from
-    the same losses and the same weights mean the same.
+    a pair, in the units of the ball (see :func:`ghrq.quantizer.config.ball_units`).
     """
 
     def __init__(
@@ -45,7 +43,7 @@ class HierarchyEmbedding(nn.Module):
         if self.quantizer_weight > 0.0:
             quantized = self.quantizer(z.index_select(0, nodes))
             # The mean over both ends, so twice it: one for each.
-            losses["quantizer"] = 2.0 * (4.0 if c == 0.0 else 1.0) * quantized.loss
+            losses["quantizer"] = 2.0 * ball_units(self.quantizer) * quantized.loss
         if settings.on == "codes" and quantized is not None:
             ends, end_gaps = to_ball(quantized.z_hat, c)
         else:

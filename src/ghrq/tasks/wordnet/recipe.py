@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ghrq.training.recipe import Recipe, Section, Transformer
-
-Positive = Annotated[int, Field(ge=1)]
-Rate = Annotated[float, Field(gt=0)]
+from ghrq.quantizer import QuantizerConfig
+from ghrq.quantizer.residual import Kind
+from ghrq.system.settings import Positive, Rate, Section
+from ghrq.training.recipe import Recipe, Transformer
 
 
 class Data(Section):
@@ -32,22 +32,14 @@ class Encoder(Section):
     """0: a table. Otherwise the width of the fully-connected network behind it."""
 
 
-class Quantizer(Section):
+class Quantizer(QuantizerConfig):
     """The codes. ``random`` gives every synset a random tuple of its own: what the codes must beat."""
 
-    kind: Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only", "random"] = "ghrq"
-    codebook_size: Annotated[int, Field(ge=2)] = 128
-    num_stages: Positive = 4
-    curvature: Rate = 1.0
+    kind: Kind | Literal["random"] = "ghrq"  # type: ignore[assignment]
     commitment_weight: Annotated[float, Field(ge=0)] = 1.0
-    revive_below: Annotated[float, Field(ge=0, le=1)] = 0.1
-    scale_control: bool = False
     weight: Annotated[float, Field(ge=0)] = 1.0
-    """Of the quantizer's loss in the whole; 0 leaves the encoder to the contrast alone."""
-    start: Literal["random", "kmeans"] = "random"
-    """``kmeans`` starts the codebooks from the embedding as it is when ``warm_epochs`` are over."""
     warm_epochs: Annotated[int, Field(ge=0)] = 0
-    """Epochs of contrast alone, before the quantizer joins."""
+    """Epochs of contrast alone, before the quantizer joins and k-means starts it."""
     collisions: Literal["none", "reassign"] = "none"
     """``reassign`` moves synsets that share a tuple to the next best free ones before the seq2seq sees them."""
 

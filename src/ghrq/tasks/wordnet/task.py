@@ -16,15 +16,16 @@ from ghrq.ids.collisions import resolve_reassign
 from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
 from ghrq.optim import RiemannianAdam, RiemannianSGD
-from ghrq.quantizer import ResidualQuantizer
+from ghrq.quantizer import ball_units
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
-from ghrq.tasks.wordnet import cells, evaluation
+from ghrq.tasks.wordnet import evaluation
 from ghrq.tasks.wordnet.models import AncestorTranslator, HierarchyEmbedding
 from ghrq.tasks.wordnet.recipe import Data, Optimizer, WordNetRecipe
+from ghrq.tasks.wordnet.study import STUDY
 from ghrq.training.loop import Stage
-from ghrq.training.schedule import linear_fall, shuffled, warmup_and_cosine
-from ghrq.training.task import Budget, Task
+from ghrq.training.schedule import cosine_decay, linear_decay, shuffled
+from ghrq.training.task import Task
 
 
 class WordNet(Task):
@@ -32,6 +33,7 @@ class WordNet(Task):
 
     Recipe = WordNetRecipe
     recipe: WordNetRecipe
+    study = STUDY
 
     def __init__(self, recipe: WordNetRecipe, run: Any) -> None:
         super().__init__(recipe, run)
@@ -86,11 +88,6 @@ class WordNet(Task):
         )
 
     @classmethod
-    def cells(cls, budget: Budget, seeds: int, grid: bool, dataset: str) -> Mapping[str, WordNetRecipe]:
-        """All kinds and the random codes at d16/b128, with ``grid`` at the three other capacities too."""
-        return cells.cells(budget, seeds, grid)
-
-    @classmethod
     def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
         """Tables 1, 2, 7 and 8 of the paper, WordNet's part of them, with baselines; and pictures."""
         from ghrq.tasks.wordnet import report  # matplotlib takes its time
@@ -128,17 +125,7 @@ class WordNet(Task):
     def _embedding(self) -> HierarchyEmbedding:
         recipe, size = self.recipe, len(self.nouns.names)
         q = recipe.quantizer
-        assert q.kind != "random"
-        quantizer = ResidualQuantizer(
-            recipe.encoder.dim,
-            q.codebook_size,
-            q.num_stages,
-            q.kind,
-            q.curvature,
-            q.commitment_weight,
-            revive_below=q.revive_below,
-            scale_control=q.scale_control,
-        )
+        quantizer = q.build(recipe.encoder.dim)
         encoder = Embedding(size, recipe.encoder.dim, recipe.encoder.initial_scale, recipe.encoder.hidden)
         known = self.closure if recipe.contrast.outside == "closure" else closure(self.split.train, size)
         return HierarchyEmbedding(encoder, quantizer, Negatives(known, size), recipe.contrast, q.weight)
@@ -158,7 +145,7 @@ class WordNet(Task):
             batches=shuffled(len(self.train), settings.batch, self.recipe.seed, self.train.__getitem__),
             steps=steps,
             steps_per_epoch=steps_per_epoch,
-            scheduler=LambdaLR(optimizer, linear_fall(steps)) if settings.decay == "linear" else None,
+            scheduler=LambdaLR(optimizer, linear_decay(steps)) if settings.decay == "linear" else None,
             begin=self._kmeans_start if weight > 0.0 and self.recipe.quantizer.start == "kmeans" else None,
         )
 
@@ -169,10 +156,7 @@ class WordNet(Task):
         ]
         if settings.name == "adam":
             return RiemannianAdam(groups, lr=settings.rate)
-        if model.quantizer.curvature == 0.0:
-            # The loss of flat space is that of the ball at its origin, 4 times the Euclidean one. There a Riemannian
-            # gradient is the Euclidean one over λ² = 4: without that, codes jump past their points and diverge.
-            groups[1]["lr"] = settings.codebook_rate / 4.0
+        groups[1]["lr"] = settings.codebook_rate / ball_units(model.quantizer)
         return RiemannianSGD(groups, lr=settings.rate)
 
     def _kmeans_start(self, _: Progress) -> None:
@@ -201,7 +185,7 @@ class WordNet(Task):
             batches=shuffled(len(nodes), settings.batch, self.recipe.seed + 1, nodes.__getitem__),
             steps=steps,
             steps_per_epoch=steps_per_epoch,
-            scheduler=LambdaLR(optimizer, warmup_and_cosine(settings.warmup, steps)),
+            scheduler=LambdaLR(optimizer, cosine_decay(steps, settings.warmup)),
             clip=1.0,
         )
 

@@ -1,0 +1,60 @@
+"""The quantizer section of a recipe, and the units in which flat space and the ball are comparable."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from ghrq.quantizer.residual import Kind, ResidualQuantizer
+from ghrq.system.progress import Progress
+from ghrq.system.settings import Positive, Rate, Section, Share
+
+
+class QuantizerConfig(Section):
+    """What a recipe says of its quantizer. The same keys for every task."""
+
+    kind: Kind = "ghrq"
+    codebook_size: Annotated[int, Field(ge=2)] = 128
+    num_stages: Positive = 4
+    curvature: Rate = 1.0
+    commitment_weight: Annotated[float, Field(ge=0)] = 0.25
+    update: Literal["gradient", "ema"] = "gradient"
+    revive_below: Share = 0.1
+    scale_control: bool = False
+    weight: Annotated[float, Field(ge=0)] = 0.1
+    """Of the quantizer's loss in the loss of the model."""
+    start: Literal["random", "kmeans"] = "random"
+    """``kmeans`` starts the codebooks from encoder outputs."""
+
+    def build(self, dim: int) -> ResidualQuantizer:
+        """An untrained quantizer of vectors ``(..., dim)``."""
+        return ResidualQuantizer(
+            dim,
+            self.codebook_size,
+            self.num_stages,
+            self.kind,
+            self.curvature,
+            self.commitment_weight,
+            codebook_update=self.update,
+            revive_below=self.revive_below,
+            scale_control=self.scale_control,
+        )
+
+
+def kmeans_start(quantizer: ResidualQuantizer, z: Tensor, progress: Progress) -> None:
+    """Start the codebooks from k-means on encoder outputs ``z (..., dim)``, with a progress bar."""
+    with progress.patient_bar("k-means", quantizer.num_stages, "stages") as bar:
+        quantizer.initialize(z, each_stage=bar.advance)
+
+
+def ball_units(quantizer: ResidualQuantizer) -> float:
+    """The factor from the quantizer's squared distances to those of the ball at its origin: 4 in flat space, else 1.
+
+    At the origin of the ball the metric is ``λ² = 4`` times the Euclidean one, so a distance is twice, and a loss of
+    squared distances 4 times, what it is in flat space. Studies that compare geometries multiply the quantizer's loss
+    by this factor: then all kinds start from the same losses, and the same weight means the same. Under plain SGD they
+    divide the learning rate of the codebooks by it, because a Riemannian gradient at the origin is the Euclidean one
+    over ``λ²``; without that, Euclidean codes overshoot and diverge. Adam does not see the factor. Distances that are
+    not squared, as in a contrastive loss, need nothing: at c = 0 :mod:`ghrq.ball` has the limit ``2‖x - y‖``.
+    """
+    return 4.0 if quantizer.curvature == 0.0 else 1.0

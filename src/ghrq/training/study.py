@@ -1,0 +1,118 @@
+"""A study: the axes in which runs differ, and the runs that follow from them.
+
+A task declares which recipes its tables need and along which axes they vary::
+
+    Study(
+        Part("wordnet/{budget}", (kind_axis("ghrq", "naive", grid=("hra-only",)), SIZES)),
+    )
+
+Every run carries its axes as data, in its recipe and in its results. Nothing reads them off a folder's name.
+"""
+
+import difflib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ghrq.system.errors import UserError
+from ghrq.training.recipe import Recipe, load_recipe
+
+Budget = Literal["demo", "cpu", "paper"]
+Label = str | int
+
+BUDGETS: tuple[Budget, ...] = get_args(Budget)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One property in which runs differ: its values by label, each as the recipe keys that it sets."""
+
+    name: str
+    values: Mapping[Label, Mapping[str, Any]]
+    grid: Mapping[Label, Mapping[str, Any]] = field(default_factory=dict)
+    """Further values, which run only with ``--grid``."""
+
+
+def key_axis(name: str, key: str, values: Sequence[Label], grid: Sequence[Label] = ()) -> Axis:
+    """An axis whose labels are the values of one recipe key."""
+    return Axis(name, {value: {key: value} for value in values}, {value: {key: value} for value in grid})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One recipe of a study, run for every combination of its axes."""
+
+    recipe: str
+    """A shipped recipe or a file. ``{budget}`` and ``{dataset}`` in it are filled in."""
+    axes: Sequence[Axis] = ()
+    budgets: Sequence[Budget] = BUDGETS
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that a study asks for."""
+
+    name: str
+    """Of its folder."""
+    axes: Mapping[str, Label]
+    """Its label on every axis, ``recipe`` and ``seed`` included."""
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run: its results, or the message of a run that diverged."""
+
+    axes: Mapping[str, Label]
+    folder: Path
+    results: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All runs behind the tables of a task."""
+
+    parts: Sequence[Part]
+    datasets: Sequence[str] = ()
+    """The data sets to choose from, each with tables of its own; the first is the default."""
+
+    def dataset(self, given: str | None) -> str:
+        """The data set that a user asked for, or the default."""
+        if given is None:
+            return self.datasets[0] if self.datasets else ""
+        if given not in self.datasets:
+            near = difflib.get_close_matches(given.lower(), self.datasets, n=1)
+            known = f"known are {', '.join(self.datasets)}" if self.datasets else "there is only one: leave it out"
+            raise UserError(f"--dataset {given}: {f'did you mean {near[0]!r}?' if near else known}")
+        return given
+
+    def plan(self, budget: Budget, seeds: int = 1, grid: bool = False, dataset: str = "") -> list[PlannedRun]:
+        """The runs of one budget and data set, with the seeds 0 to ``seeds`` - 1."""
+        parts = [part for part in self.parts if budget in part.budgets]
+        if not parts:
+            known = [name for name in BUDGETS if any(name in part.budgets for part in self.parts)]
+            raise UserError(f"--budget {budget}: this task has runs for {' and '.join(known)} only")
+        return [run for seed in range(seeds) for part in parts for run in self._runs(part, budget, seed, grid, dataset)]
+
+    def _runs(self, part: Part, budget: Budget, seed: int, grid: bool, dataset: str) -> Iterator[PlannedRun]:
+        source = part.recipe.format(budget=budget, dataset=dataset)
+        recipe_label = Path(source).stem
+        values = [{**axis.values, **(axis.grid if grid else {})} for axis in part.axes]
+        for labels in itertools.product(*values):
+            axes: dict[str, Label] = {"recipe": recipe_label}
+            axes |= {axis.name: label for axis, label in zip(part.axes, labels, strict=True)}
+            axes["seed"] = seed
+            name = self._name(axes)
+            keys: dict[str, Any] = {"name": name, "seed": seed, "axes": axes}
+            for label, of_axis in zip(labels, values, strict=True):
+                keys |= of_axis[label]
+            yield PlannedRun(name, axes, load_recipe(source, keys))
+
+    def _name(self, axes: Mapping[str, Label]) -> str:
+        """``best-ghrq-d16-b128-s0``; a study of one recipe leaves out its name."""
+        labels = [str(label) for name, label in axes.items() if name != "seed"]
+        shown = labels if len(self.parts) > 1 else labels[1:]
+        return "-".join([*shown, f"s{axes['seed']}"]).replace("/", "-")
