@@ -155,9 +155,10 @@ def test_one_absurd_row_is_pointed_at(ghrq, vectors):
 
 
 @pytest.mark.slow
-def test_a_cluster_that_does_not_answer_is_no_long_wait(ghrq, fitted, monkeypatch):
+@pytest.mark.parametrize("option", ["--on", "--engine"])  # --engine is its name in 0.1.0
+def test_a_cluster_that_does_not_answer_is_no_long_wait(option, ghrq, fitted, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    arguments = ("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.parquet", "--on", "ray")
+    arguments = ("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.parquet", option, "ray")
     code, _, err = ghrq(*arguments)
     assert code == 2
     assert err.count("\n") == 1
