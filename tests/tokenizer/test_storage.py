@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizer_tables import NETWORK, clustered
+from tokenizer_tables import ENGINES, NETWORK, clustered
 
 from ghrq import Tokenizer
 from ghrq.system.errors import UserError
@@ -48,7 +48,7 @@ def rewrite(folder, change):
 # --- there and back ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["kmeans", "autoencoder"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_what_comes_back_is_the_same(tmp_path, engine):
     frame = pd.DataFrame(clustered(), columns=[f"f{i}" for i in range(8)])
     tokenizer = Tokenizer(**SMALL, **(NETWORK | {"engine": engine, "epochs": 1})).fit(frame)
@@ -260,6 +260,7 @@ def test_push_to_hub_saves_and_uploads(tokenizer, monkeypatch):
 # --- what is not installed -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_extra_is_named():
     program = (
         "import sys; sys.modules['sklearn'] = None\n"

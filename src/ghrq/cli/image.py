@@ -99,7 +99,7 @@ def decode(
 
 def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> list[Path]:
     """Where each goes: one to the file ``out``, several into the folder of that name, which need not be there yet."""
-    from ghrq.data.tables import check_output
+    from ghrq.data.outputs import check_output
 
     if len(inputs) == 1 and not out.is_dir() and out.suffix:
         check_output(out, formats=formats, inputs=inputs)

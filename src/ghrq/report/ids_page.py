@@ -6,7 +6,7 @@ from typing import Any
 
 from ghrq import __version__
 from ghrq.metrics.labels import LabelAgreement
-from ghrq.metrics.quality import NeighbourAgreement, Quality, Reconstruction
+from ghrq.metrics.quality import NeighbourAgreement, Quality, ReconstructionError
 from ghrq.report.figures import INK, PALE, Figure, Gallery, draw_figure
 from ghrq.report.page import Section, page
 from ghrq.report.tables import Block, Column, Measured, Row, Table, count
@@ -138,7 +138,7 @@ def _best(labels: list[LabelAgreement]) -> tuple[float, int, LabelAgreement]:
     return max(every, key=lambda found: found[0])
 
 
-def _vector_words(lost: Reconstruction | None, near: NeighbourAgreement | None) -> list[str]:
+def _vector_words(lost: ReconstructionError | None, near: NeighbourAgreement | None) -> list[str]:
     words = []
     if lost:
         words.append(f"The error was measured on {lost.rows:,} items.")
@@ -228,7 +228,7 @@ def _collisions(quality: Quality) -> Figure:
     )
 
 
-def _error(lost: Reconstruction) -> Figure:
+def _error(lost: ReconstructionError) -> Figure:
     def draw(axes: Any) -> None:
         values = [100.0 * value for value in lost.relative]
         axes.axhline(100.0, color=PALE, dashes=DASHES, label="the mean of all vectors")

@@ -58,7 +58,7 @@ def load_tokenizer(run_folder: Path) -> ImageTokenizer:
 
 def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path, progress: Progress) -> Codes:
     """Write the codes of a picture of any size to an ``.npz`` file."""
-    pixels = folder.read_picture(picture, None, tokenizer.encoder.channels)
+    pixels = folder.read_image(picture, None, tokenizer.encoder.channels)
     parts = []
     for strip in _strips(grid_of(*pixels.shape[1:]), progress):
         seen = pixels[:, STRIDE * strip.low : STRIDE * strip.high]
