@@ -65,7 +65,7 @@ def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
     arguments = ("reproduce", "tiny_task:Tiny", "--budget", "demo", "--seeds", 2, "--grid", "--jobs", 1)
     code, out, err = ghrq(*arguments)
     assert code == 0
-    assert out.startswith("report: runs/tiny-demo/")
+    assert out.splitlines()[-1].startswith("report: runs/tiny-demo/")
     names = ["ghrq-s0", "euclidean-s0", "ghrq-s1", "euclidean-s1"]
     assert [line for line in err.splitlines() if " of 4: " in line] == [
         f"{count} of 4: {name}" for count, name in enumerate(names, start=1)
