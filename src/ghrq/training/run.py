@@ -114,7 +114,7 @@ class Run:
     def train_again(self) -> str:
         """How to train a model that is missing, for messages."""
         results = self.folder / "results.json"
-        first = f"remove {results}, which marks the run as finished, then " if results.exists() else ""
+        first = f"remove {results}, which says that all is done, then " if results.exists() else ""
         return f"{first}ghrq train --resume {self.folder}"
 
     # --- metrics -------------------------------------------------------------------------------------------
