@@ -51,6 +51,11 @@ class Task(ABC):
     recipe: Any
     run: "Run"
 
+    @classmethod
+    def report(cls, study: Any) -> Any:
+        """The :class:`ghrq.report.page.Page` on a :class:`ghrq.report.results.StudyResults`; ``None``: of its tables."""
+        return None
+
     def __init__(self, recipe: Any, run: "Run") -> None:
         self.recipe, self.run = recipe, run
 
