@@ -1,8 +1,8 @@
 """Figures from the results of a study: losses while training, and numbers by depth."""
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ghrq.report.figures import ChartLine, Figure, lines
 from ghrq.report.kinds import label_of
@@ -55,7 +55,7 @@ def line_names(groups: Sequence[Group]) -> list[str]:
     return [", ".join(label_of(group.axes[axis]) for axis in axes if axis in group.axes) for group in groups]
 
 
-def _line(name: str, metrics: Sequence[dict[str, float]], curve: Curve) -> ChartLine:
+def _line(name: str, metrics: Sequence[Mapping[str, Any]], curve: Curve) -> ChartLine:
     x: list[float] = []
     y: list[Measured] = []
     for stage in curve.stages:

@@ -10,7 +10,7 @@
     )
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ class Table:
     """Row labels: blocks without any of them are left out."""
     baselines: Sequence[Baseline | str] = ()
     """Rows of a last block: declared ones, and row labels of the study that do not compete with the others."""
-    paper: "Mapping[Label | tuple[Label, ...], Mapping[str, float]]" = field(default_factory=dict)
+    paper: Mapping[Any, Mapping[str, float]] = field(default_factory=dict)
     """Published figures by row label, then by title of the column. A key may have several labels, as in
     ``("mnist", "ghrq")``: it is for the runs that have all of them."""
     note: str | Callable[[StudyResults], str] = ""
@@ -73,9 +73,10 @@ class Table:
         axes = list(dict.fromkeys((*self.blocks, *varying(main))))
         axes = [axis for axis in axes if axis not in (self.rows, self.across)]
         slots = list(self._slots(study, main))
-        slots = [slot for slot in slots if any(group.number(slot.column.path) for group in slot.of(main))]
-        if not slots:
+        if not any(slot.numbers(main) for slot in slots):
             return None
+        declared = [given for given in self.baselines if isinstance(given, Baseline)]
+        slots = [slot for slot in slots if any(slot.numbers(main)) or any(slot.baseline(b, main) for b in declared)]
         blocks = [
             Block(_block_title(axes, labels), list(self._rows(study, found, slots)))
             for labels, found in self._split(study, axes, main)
@@ -86,7 +87,9 @@ class Table:
         origin = [axis for axis in axes if axis in varying(main)]
         split = self._split(study, axes, references)
         rows = [row for _, found in split for row in self._rows(study, found, slots, origin)]
-        rows += [self._baseline(given, main, slots) for given in self.baselines if isinstance(given, Baseline)]
+        for given in declared:
+            entries = [entry for slot in slots for entry in (slot.baseline(given, main), None)[: len(slot.shown())]]
+            rows.append(Row(given.label, entries, note=given.note))
         note = self.note(study) if callable(self.note) else self.note
         columns = [column for slot in slots for column in slot.shown()]
         return Grid(self.title, note, columns, [*blocks, *([Block(BASELINES, rows, compete=False)] if rows else [])])
@@ -122,17 +125,16 @@ class Table:
         self, study: StudyResults, groups: Sequence[Group], slots: "Sequence[_Slot]", origin: Sequence[str] = ()
     ) -> Iterator[Row]:
         """A row for each label; ``origin``: the axes to name in its note, if these divide the other rows."""
-        for label in self._order(study, self.rows):
+        for label in dict.fromkeys((*self._order(study, self.rows), *study.labels(self.rows))):
             row = [group for group in groups if group.axes[self.rows] == label]
             if not row:
                 continue
             labels = [value for group in row for value in group.axes.values()]
             entries: list[Entry] = []
             for place, slot in enumerate(slots):
-                group = next(iter(slot.of(row)), None)
-                value = group.number(slot.column.path, slot.column.factor) if group else Measured()
-                lost = group is not None and not group.finished and (place == 0 or bool(slot.axis))
-                entries.append(value or ("diverged" if lost else None))
+                here = slot.of(row)
+                lost = here and not any(group.finished for group in here) and (place == 0 or slot.axis)
+                entries.append(next(iter(slot.numbers(row)), None) or ("diverged" if lost else None))
                 entries += [_published(slot.paper, labels)] if slot.paper else []
             diverged, runs = sum(group.diverged for group in row), sum(len(group.outcomes) for group in row)
             notes = [_block_title([axis], [row[0].axes[axis]]).replace("`", "") for axis in origin]
@@ -141,24 +143,13 @@ class Table:
             colour = KINDS[str(label)].colour if str(label) in KINDS else ""
             yield Row(label_of(label), entries, colour, ", ".join(notes))
 
-    def _baseline(self, baseline: Baseline, groups: Sequence[Group], slots: "Sequence[_Slot]") -> Row:
-        """The baseline of the first group that has it; as a single number where all seeds agree."""
-        entries: list[Entry] = []
-        for slot in slots:
-            path, factor = slot.column.path, slot.column.factor
-            found = (group.number(lambda run: value_at(baseline.results(run), path), factor) for group in groups)
-            first = next(filter(None, found), Measured())
-            entries.append(Measured(first.values[:1]) if len(set(first.values)) == 1 else first)
-            entries += [None] if slot.paper else []
-        return Row(baseline.label, entries, note=baseline.note)
-
 
 @dataclass(frozen=True)
 class _Slot:
     """A column as it is shown."""
 
     column: Column
-    paper: "Mapping[Label | tuple[Label, ...], float]"
+    paper: Mapping[Any, float]
     """Published figures; empty without any for the rows of the table."""
     axis: str
     label: "Label | None"
@@ -167,6 +158,18 @@ class _Slot:
     def of(self, groups: Sequence[Group]) -> list[Group]:
         """Those of ``groups`` that it shows."""
         return [group for group in groups if not self.axis or group.axes.get(self.axis) == self.label]
+
+    def numbers(self, groups: Sequence[Group]) -> list[Measured]:
+        """What was measured in those of ``groups`` that it shows."""
+        found = [group.number(self.column.path, self.column.factor) for group in self.of(groups)]
+        return [value for value in found if value]
+
+    def baseline(self, baseline: Baseline, groups: Sequence[Group]) -> Measured:
+        """The baseline of the first group that has it; as a single number where all seeds agree."""
+        path, factor = self.column.path, self.column.factor
+        found = (group.number(lambda run: value_at(baseline.results(run), path), factor) for group in self.of(groups))
+        first = next(filter(None, found), Measured())
+        return Measured(first.values[:1]) if len(set(first.values)) == 1 else first
 
     def shown(self) -> list[Column]:
         """Its column, and the one of the published figures."""
@@ -195,7 +198,7 @@ def _expand(column: Column, groups: Sequence[Group]) -> list[Column]:
     return [replace(column, title=column.title.format(i + 1), path=f"{path}.{i}") for i in range(length)]
 
 
-def _published(figures: "Mapping[Any, float]", labels: Any) -> Measured | None:
+def _published(figures: Mapping[Any, float], labels: "Iterable[Label]") -> Measured | None:
     """The published figure for a row with these labels."""
     for key, value in figures.items():
         if set(key if isinstance(key, tuple) else (key,)) <= set(labels):

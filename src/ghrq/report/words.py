@@ -21,14 +21,18 @@ def join(parts: Sequence[str], word: str = "and") -> str:
 def what_was_run(study: StudyResults, folder: str = "") -> str:
     """Runs, seeds and labels on every axis. ``folder``: of the shipped recipes, whose purpose is told."""
     text = f"**What was run.** {count(len(study.outcomes), 'run')} with {count(len(study.seeds), 'seed')}: "
+    recipes = shipped()
     purposes = {f"{folder}/{label}": str(label) for label in study.labels("recipe")}
-    told = {label: summary(shipped()[name]) for name, label in purposes.items() if name in shipped()}
+    told = {label: summary(recipes[name]) for name, label in purposes.items() if name in recipes}
     axes = dict.fromkeys(axis for group in study.groups for axis in group.axes)
     parts = []
     for axis in axes:
         labels = study.labels(axis)
         if axis == "recipe":
-            named = [f"`{label}`" + (f" ({told[str(label)]})" if told.get(str(label)) else "") for label in labels]
+            named = [
+                f"`{label}`" + (f" ({told[str(label)].rstrip('.')})" if told.get(str(label)) else "")
+                for label in labels
+            ]
         else:
             named = [label_of(label) for label in labels]
         parts.append(f"{axis} {join(named)}")
@@ -78,7 +82,9 @@ def what_came_out(grid: Grid | None, what: str = "", unit: str = "") -> list[str
         best = found[ranked[0]]
         text = f"**What came out{f' with {block.title}' if block.title else ''}.** {what or column.title}: "
         text += join([f"{row.label} {show(found[row])}" for row in ranked]) + "."
-        named = {row: f"{row.full_label} {show(score)}" for row, score in baselines.items()}
+        named = {
+            row: f"{row.label} ({', '.join(filter(None, (row.note, show(score))))})" for row, score in baselines.items()
+        }
         below = [named[row] for row, score in baselines.items() if sign * best.mean > sign * score.mean]
         above = [named[row] for row, score in baselines.items() if sign * best.mean <= sign * score.mean]
         if below:

@@ -53,7 +53,7 @@ class Task(ABC):
 
     @classmethod
     def report(cls, study: Any) -> Any:
-        """The :class:`ghrq.report.page.Page` on a :class:`ghrq.report.results.StudyResults`; ``None``: of its tables."""
+        """A :class:`ghrq.report.page.Page` on a ``ghrq.report.results.StudyResults``; ``None``: one of ``tables``."""
         return None
 
     def __init__(self, recipe: Any, run: "Run") -> None:

@@ -71,7 +71,7 @@ RESAMPLED = Table(
 
 
 def _generation_note(study: StudyResults) -> str:
-    samples = next((group.first["samples"] for group in study.groups if "samples" in group.first), {})
+    samples: Any = next((group.first["samples"] for group in study.groups if "samples" in group.first), {})
     fid = (
         f"FID of {samples['fid_count']:,} sampled and as many training images; it depends on the number, the paper "
         "took 10,000. "

@@ -106,10 +106,10 @@ def _errors(title: str, kinds: Sequence[str], needs: Sequence[str] = ()) -> Tabl
         needs=needs,
         paper={kind: {residual: error} for kind, error in PAPER_ERROR.items()},
         note="Mean squared geodesic distance between the point z of a synset and the point ẑ of all its codes; and, "
-        "apart from it, the telescoping error: what is missing after the last residual is added back by the rule it was "
-        "taken with, 0 up to rounding if the rule is its own inverse. The paper measures something else: its runs logged "
-        "d²(ẑ ⊕ r_N, z), with the last residual r_N added back, so its numbers are shown but do not compare. Errors "
-        f"grow with the radius of the points after training. {OVER_SEEDS}",
+        "apart from it, the telescoping error: what is missing after the last residual is added back by the rule it "
+        "was taken with, 0 up to rounding if the rule is its own inverse. The paper measures something else: its runs "
+        "logged d²(ẑ ⊕ r_N, z), with the last residual r_N added back, so its numbers are shown but do not compare. "
+        f"Errors grow with the radius of the points after training. {OVER_SEEDS}",
     )
 
 
@@ -125,9 +125,9 @@ RECALL = Table(
     across="size",
     only={"size": SMALL_FIRST},
     paper=PAPER_RECALL,
-    note="The tuple of a held-out ancestor is among the first 10 of a free beam search, known ancestors not removed, as "
-    "the paper counts. Collisions inflate it, as one tuple may belong to many synsets. For comparison with the paper "
-    f"only, whose numbers are single runs with its own settings. {OVER_SEEDS}",
+    note="The tuple of a held-out ancestor is among the first 10 of a free beam search, known ancestors not removed, "
+    "as the paper counts. Collisions inflate it, as one tuple may belong to many synsets. For comparison with the "
+    f"paper only, whose numbers are single runs with its own settings. {OVER_SEEDS}",
 )
 
 DISTINCT = Table(
@@ -168,9 +168,9 @@ SIMILARITY = Table(
         for kind, figures in PAPER_SIMILARITY.items()
     ],
     note="Similarity of synsets that share a tuple, mean over all pairs within a group (at most 50 members of each); "
-    "beside it that of random groups of the same sizes, and the number of groups. Only what is above random counts, and "
-    "means over different groups do not compare from row to row, so none is bold. Words that GloVe does not know are "
-    "left out.",
+    "beside it that of random groups of the same sizes, and the number of groups. Only what is above random counts, "
+    "and means over different groups do not compare from row to row, so none is bold. Words that GloVe does not know "
+    "are left out.",
 )
 
 ERRORS = _errors(f"Table 7 of the paper, WordNet: quantization error on the ball ({MAIN})", ["ghrq", "naive"])
@@ -215,12 +215,12 @@ CURVES = (
 )
 
 HOW_TO_READ = (
-    "**How to read it.** A model sees the codes of a synset and predicts tuples of codes of its ancestors. If a matched "
-    "tuple were enough, codes that map thousands of synsets to one tuple would win, as few tuples are easy to guess. So "
-    "the main score is *entity level*: a matched tuple that m synsets share counts 1/m. It means something only beside "
-    "baselines that need no good codes: **random codes**, the same model on meaningless tuples, one for each synset; "
-    "**popularity**, the most frequent ancestors for every synset; and **graph composition**, the ancestors of "
-    "ancestors in the training pairs, without any model."
+    "**How to read it.** A model sees the codes of a synset and predicts tuples of codes of its ancestors. If a "
+    "matched tuple were enough, codes that map thousands of synsets to one tuple would win, as few tuples are easy to "
+    "guess. So the main score is *entity level*: a matched tuple that m synsets share counts 1/m. It means something "
+    "only beside baselines that need no good codes: **random codes**, the same model on meaningless tuples, one for "
+    "each synset; **popularity**, the most frequent ancestors for every synset; and **graph composition**, the "
+    "ancestors of ancestors in the training pairs, without any model."
 )
 EXAMPLES = (
     "A synset, its codes from coarse to fine, and the synsets that share the first one, two and three of them (the "
@@ -237,8 +237,9 @@ def page(title: str, study: StudyResults) -> Page:
     lead = [what_was_run(study, "wordnet"), *what_came_out(main, what, "\u00a0%"), HOW_TO_READ]
     if asked:
         lead[0] += (
-            f" Each model was asked for ancestors of {asked['sources']:,} synsets, {asked['pairs']:,} held-out pairs in "
-            f"total, by beams of {asked['beam']}."
+            " A size is the dimension of the points and the number of codes of a stage. Each model was asked for "
+            f"ancestors of {asked['sources']:,} synsets, {asked['pairs']:,} held-out pairs in total, by beams of "
+            f"{asked['beam']}."
         )
 
     def each(figure: Callable[[StudyResults, str], Figure | None]) -> Gallery:
@@ -255,7 +256,7 @@ def page(title: str, study: StudyResults) -> Page:
             PageSection("The main score", [each(recall_figure), main, ENTITY_SIZES.fill(study)]),
             PageSection("As the paper counts", [RECALL.fill(study)]),
             PageSection("Codes and meaning", [DISTINCT.fill(study), each(distinct_figure), SIMILARITY.fill(study)]),
-            PageSection("Examples", found, EXAMPLES) if (found := examples(study)) else PageSection("Examples"),
+            PageSection("Examples", cards := examples(study), EXAMPLES if cards else ()),
             PageSection("Quantization error", [ERRORS.fill(study), ABLATION.fill(study), each(residual_figure)]),
             PageSection("The embedding", [EMBEDDING.fill(study)]),
             PageSection("Training", [recipe_grid(study, _described), Gallery(curves)], diverged(study)),

@@ -1,6 +1,6 @@
 """WordNet: embed the noun hierarchy, quantize it, and ask how much of the hierarchy the codes still know."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
