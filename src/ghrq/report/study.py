@@ -21,15 +21,14 @@ def write_report(task: Any, outcomes: Iterable[Outcome], folder: Path) -> Path:
     return page.write(folder)
 
 
-def filled_tables(task: Any, study: StudyResults) -> list[Grid]:
-    """The tables that a task declares, or one of all numbers on the top level of its results."""
-    declared = task.tables or [default_table(study)]
-    return [grid for table in declared if (grid := table.fill(study)) is not None]
+def console_tables(task: Any, outcomes: Iterable[Outcome]) -> str:
+    """The tables of a task class as text for a console."""
+    return "\n".join(grid.text() for grid in _filled(task, StudyResults(outcomes)))
 
 
 def default_page(task: Any, study: StudyResults) -> Page:
     """The page of a task that declares nothing but its tables: these, and the losses of its stages."""
-    grids = filled_tables(task, study)
+    grids = _filled(task, study)
     curves = training_figures(study.groups, stage_losses(study.groups))
     lead = [what_was_run(study), *what_came_out(grids[0] if grids else None)]
     sections = [PageSection("Results", grids), PageSection("Training", [Gallery(curves)], diverged(study))]
@@ -55,3 +54,9 @@ def recipe_grid(study: StudyResults, describe: Callable[[Any], dict[str, str]], 
     caption = "The same for every kind of quantizer. Times are of training alone. recipe.toml of each run has the rest."
     columns = [Column(name) for name in told]
     return Grid("The recipes", f"{caption} {note}".strip(), columns, [Block("", rows, compete=False)])
+
+
+def _filled(task: Any, study: StudyResults) -> list[Grid]:
+    """The tables that a task declares, or one of all numbers on the top level of its results."""
+    declared = task.tables or [default_table(study)]
+    return [grid for table in declared if (grid := table.fill(study)) is not None]
