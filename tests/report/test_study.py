@@ -4,12 +4,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from tiny_task import Tiny
 
 from ghrq.report import Column, Table
 from ghrq.report.study import console_tables, write_report
 from ghrq.system.progress import Progress
 from ghrq.training.train import run_study
+from tiny_task import Tiny
 
 ERROR = (Table("Error", columns=(Column("MSE", "error", ".3f", best="lowest"),)),)
 

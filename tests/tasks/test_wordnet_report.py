@@ -7,9 +7,9 @@ import pytest
 
 from ghrq.metrics import baselines, hierarchy, ranking
 from ghrq.quantizer.diagnosis import Diagnosis
+from ghrq.report.study import write_report
 from ghrq.system.errors import UserError
 from ghrq.system.files import plain
-from ghrq.report.study import write_report
 from ghrq.tasks.wordnet import WordNet
 from ghrq.tasks.wordnet.report import readable
 from ghrq.training.run import Run
@@ -220,7 +220,7 @@ def test_the_words_follow_the_numbers(tmp_path):
     best = re.search(r"What came out with recipe <code>best</code>(.*?)</p>", text)[1].replace("\u00a0", " ")
     assert "GHRQ 86.1 ± 0.1 %, naive hyperbolic 80.1 ± 0.1 % and Euclidean 78.1 ± 0.1 %" in best
     assert "The best, GHRQ, beats random codes (recipe cpu, 42.1 ± 0.1 %), popularity (no model, 44.5 %) and " in best
-    assert "6.0 ahead of naive hyperbolic (more than the seeds scatter)" in best
+    assert "6.0 ahead of naive hyperbolic and 8.0 ahead of Euclidean (more than the seeds scatter)" in best
     cpu = re.search(r"What came out with recipe <code>cpu</code>(.*?)</p>", text)[1].replace("\u00a0", " ")
     assert "but <strong>not</strong> graph composition (no model, 84.4 %)." in cpu
 
@@ -229,7 +229,7 @@ def test_the_words_follow_the_numbers(tmp_path):
         if recipe == "best":
             given[name] = replace(outcome, results=result(kind, 0.8 + 0.005 * seed if kind == "ghrq" else 0.804))
     text = write(given, tmp_path).read_text("utf-8")
-    assert "0.2 behind naive hyperbolic (within the scatter of the seeds)" in text
+    assert "0.2 behind naive hyperbolic and 0.2 behind Euclidean (within the scatter of the seeds)" in text
     for name, outcome in given.items():
         kind = outcome.axes["kind"]
         given[name] = replace(outcome, results=result(kind, 0.43 if kind == "random" else 0.3))
@@ -310,7 +310,7 @@ def test_examples_are_readable(tmp_path):
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", card)).replace(" ,", ",")
     assert "hot dog (2) a sausage &lt;in&gt; a roll 7 8 9 10" in words
     assert "thing 10, thing 11, and 27 more" in words, "a list that was cut says how many follow"
-    assert "7 8 · · roll (3) 7 8 9 · nobody else" in words
+    assert "7 8 · · roll (3) 7 8 9 · no other" in words
     assert readable("dog.n.01") == "dog"
     assert readable("no synset") == "no synset"
 

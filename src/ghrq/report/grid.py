@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from ghrq.report.console import columns
 from ghrq.report.results import NOTHING, Measured, Path
 from ghrq.report.template import render
 
@@ -108,11 +109,11 @@ class Grid:
 
     def _lines(self, bold: str) -> list[list[str]]:
         """Headings, titles of blocks and rows as text, with ``bold`` on both sides of what is bold."""
-        columns = [self.columns[i].title for i in self._shown()]
-        lines = [["", *columns]]
+        titles = [self.columns[i].title for i in self._shown()]
+        lines = [["", *titles]]
         for block in self.blocks:
             if block.title:
-                lines.append([f"{bold}{block.title}{bold}", *("" for _ in columns)])
+                lines.append([f"{bold}{block.title}{bold}", *("" for _ in titles)])
             for row, cells in zip(block.rows, self.cells(block), strict=True):
                 lines.append(
                     [row.full_label, *(f"{bold}{cell.text}{bold}" if cell.bold else cell.text for cell in cells)]
@@ -122,15 +123,7 @@ class Grid:
     def text(self) -> str:
         """For a console: the title and aligned columns, the best entries marked with ``*``."""
         lines = [[cell.replace("`", "").replace("\u00a0", " ") for cell in line] for line in self._lines("*")]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        shown = [
-            "  ".join(
-                cell.rjust(width) if i else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
-        return "\n".join([self.title, "", *shown]) + "\n"
+        return f"{self.title}\n\n{columns(lines, numbers=True)}\n"
 
     def markdown(self) -> str:
         """A heading, the table, and its note."""

@@ -29,10 +29,7 @@ def what_was_run(study: StudyResults, folder: str = "") -> str:
     for axis in axes:
         labels = study.labels(axis)
         if axis == "recipe":
-            named = [
-                f"`{label}`" + (f" ({told[str(label)].rstrip('.')})" if told.get(str(label)) else "")
-                for label in labels
-            ]
+            named = [f"`{label}`" + (f" ({told[str(label)]})" if told.get(str(label)) else "") for label in labels]
         else:
             named = [label_of(label) for label in labels]
         parts.append(f"{axis} {join(named)}")
@@ -57,9 +54,9 @@ def what_came_out(grid: Grid | None, what: str = "", unit: str = "") -> list[str
 
     ``what``: what the column says, by default its title. ``unit``: behind each number.
     """
-    place = next((i for i, column in enumerate(grid.columns) if column.best), None) if grid else None
     if grid is None:
         return ["**What came out.** Nothing yet: no run has come to a result."]
+    place = next((i for i, column in enumerate(grid.columns) if column.best), None)
     if place is None:
         return []
     column = grid.columns[place]
@@ -88,10 +85,10 @@ def what_came_out(grid: Grid | None, what: str = "", unit: str = "") -> list[str
         below = [named[row] for row, score in baselines.items() if sign * best.mean > sign * score.mean]
         above = [named[row] for row, score in baselines.items() if sign * best.mean <= sign * score.mean]
         if below:
-            text += f" The best, {ranked[0].label}, beats {join(below)}" + ("." if not above else "")
-        if above:
-            text += f", but **not** {join(above, 'or')}." if below else ""
-            text += f" Even the best, {ranked[0].label}, does not beat {join(above, 'or')}." if not below else ""
+            but = f", but **not** {join(above, 'or')}" if above else ""
+            text += f" The best, {ranked[0].label}, beats {join(below)}{but}."
+        elif above:
+            text += f" Even the best, {ranked[0].label}, does not beat {join(above, 'or')}."
         paragraphs.append(text + _differences(found, sign, spec))
     return paragraphs
 
@@ -101,19 +98,20 @@ def _differences(scores: dict[Row, Measured], sign: float, spec: str) -> str:
     ours = next((row for row in scores if row.label == KINDS["ghrq"].label), None)
     if ours is None or len(scores) < 2:
         return ""
-    told = []
-    for row in scores:
+    told: dict[str, list[str]] = {}
+    mine = scores[ours]
+    for row, other in scores.items():
         if row is ours:
             continue
-        mine, other = scores[ours], scores[row]
         difference = sign * (mine.mean - other.mean)
         if min(len(mine.values), len(other.values)) < 2:
             remark = "one seed: may be chance"
         else:
             scatter = (mine.spread**2 + other.spread**2) ** 0.5
             remark = "more than the seeds scatter" if abs(difference) > scatter else "within the scatter of the seeds"
-        told.append(f"{abs(difference):{spec}} {'ahead of' if difference > 0.0 else 'behind'} {row.label} ({remark})")
-    return f" {ours.label} is {join(told)}."
+        side = "ahead of" if difference > 0.0 else "behind"
+        told.setdefault(remark, []).append(f"{abs(difference):{spec}} {side} {row.label}")
+    return f" {ours.label} is {join([f'{join(rows)} ({remark})' for remark, rows in told.items()])}."
 
 
 def _duration(seconds: float) -> str:
