@@ -35,9 +35,9 @@ def measured():
     return quality(codes, X, rq, {"in $ and <more>": coarse, "x^2$": fine}, neighbours=5, sample=100)
 
 
-@pytest.fixture
-def drawn(measured, tmp_path, monkeypatch):
-    """The page and the axes of its plots by their name, as they are on the paper."""
+@pytest.fixture(scope="module")
+def drawn(measured, tmp_path_factory):
+    """The page and the axes of its plots by their name, as they are drawn."""
     axes_of, draw_figure = {}, ids_figures.draw_figure
 
     def keep(name, title, caption, height, draw):
@@ -47,8 +47,9 @@ def drawn(measured, tmp_path, monkeypatch):
 
         return draw_figure(name, title, caption, height, draw_and_keep)
 
-    monkeypatch.setattr(ids_figures, "draw_figure", keep)
-    html = write_page(measured, tmp_path).read_text("utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids_figures, "draw_figure", keep)
+        html = write_page(measured, tmp_path_factory.mktemp("page")).read_text("utf-8")
     with mpl.rc_context(STYLE):
         for axes in axes_of.values():
             axes.figure.draw_without_rendering()

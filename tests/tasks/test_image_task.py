@@ -249,7 +249,7 @@ def test_the_report_shows_tables_sheets_and_trees(coarse: None, tmp_path: Path) 
     tables = (tmp_path / "tables.md").read_text()
     assert f"{1000 * outcomes[0].results['mse']:.3f}" in tables
     assert "| naive hyperbolic | diverged | 1.280 |" in tables, "beside the figures of the paper"
-    assert "`naive-s0`: the loss is not finite at step 7" in tables
+    assert "<code>naive-s0</code>: the loss is not finite at step 7" in page
     assert page.count("data:image/png;base64") == 4
     assert 'alt="GHRQ, seed 0. From top to bottom' in page, "words only, nothing of Markdown"
     assert "| mean colours (no model) |" in tables

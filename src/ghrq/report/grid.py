@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ghrq.report.console import columns
-from ghrq.report.results import NOTHING, Measured, Path
+from ghrq.report.results import NOTHING, Measured, ResultPath
 from ghrq.report.template import render
 
 Entry = Measured | str | None
@@ -17,9 +17,9 @@ class Column:
     """One number of every row: where it is in the results, and how it is shown."""
 
     title: str
-    path: Path = ""
-    """Where in results.json the number is, see :data:`ghrq.report.results.Path`. A path that ends in ``.*`` makes one
-    column for each entry of a list; ``{}`` in the title is its number, from 1."""
+    path: ResultPath = ""
+    """Where in results.json the number is, see :data:`ghrq.report.results.ResultPath`. A path that ends in ``.*`` makes
+    one column for each entry of a list; ``{}`` in the title is its number, from 1."""
     spec: str = ".1f"
     """The format of mean and spread."""
     best: Literal["highest", "lowest"] | None = None

@@ -45,14 +45,11 @@ def usage_figure(quality: Quality) -> Figure:
         axes.set_xticks([stage + 1 for stage in stages])
         axes.grid(axis="x", visible=False)
 
-    return draw_figure(
-        "usage",
-        "Are all codes used, and alike?",
+    caption = (
         "Both bars of a stage at 100 is best: the first falls where codes are never chosen, the second where some are "
-        "chosen much more often than others.",
-        3.4,
-        draw,
+        "chosen much more often than others."
     )
+    return draw_figure("usage", "Are all codes used, and alike?", caption, 3.4, draw)
 
 
 def uniqueness_figure(quality: Quality) -> Figure:
@@ -72,14 +69,11 @@ def uniqueness_figure(quality: Quality) -> Figure:
         axes.set_xticks(list(depths), names)
         write_numbers(axes, values, ".1f")
 
-    return draw_figure(
-        "uniqueness",
-        "How soon is an item told apart?",
+    caption = (
         "The closer the blue line is to the dashed one, the better the codes spread the items; where it ends below "
-        "100, items share an ID.",
-        3.4,
-        draw,
+        "100, items share an ID."
     )
+    return draw_figure("uniqueness", "How soon is an item told apart?", caption, 3.4, draw)
 
 
 def collisions_figure(quality: Quality) -> Figure:
@@ -97,14 +91,11 @@ def collisions_figure(quality: Quality) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
 
-    return draw_figure(
-        "collisions",
-        "How many items share an ID?",
+    caption = (
         "The blue bar counts IDs of a single item; everything in orange is a collision, for a policy to resolve "
-        "(`append` or `reassign`).",
-        2.9,
-        draw,
+        "(`append` or `reassign`)."
     )
+    return draw_figure("collisions", "How many items share an ID?", caption, 2.9, draw)
 
 
 def error_figure(lost: Reconstruction) -> Figure:
@@ -117,13 +108,8 @@ def error_figure(lost: Reconstruction) -> Figure:
         axes.set(xlabel="codes used", ylabel="squared error, % of variance", ylim=(0, 1.12 * max(100.0, *values)))
         write_numbers(axes, values, ".1f")
 
-    return draw_figure(
-        "error",
-        "How much of the vectors is lost?",
-        "Lower is better, and every code should lower the line; a flat end means that the last codes add little.",
-        3.4,
-        draw,
-    )
+    caption = "Lower is better, and every code should lower the line; a flat end means that the last codes add little."
+    return draw_figure("error", "How much of the vectors is lost?", caption, 3.4, draw)
 
 
 def neighbour_figure(near: NeighbourAgreement) -> Figure:
@@ -137,14 +123,11 @@ def neighbour_figure(near: NeighbourAgreement) -> Figure:
         axes.set(xlabel="first codes in common, at least", ylabel="% of the pairs", ylim=(-8, 112))
         write_numbers(axes, close, ".1f")
 
-    return draw_figure(
-        "neighbours",
-        "Do close vectors share codes?",
+    caption = (
         "The further the blue line is above the dashed one, the more a prefix says about the neighbourhood; both fall "
-        "with every code.",
-        3.4,
-        draw,
+        "with every code."
     )
+    return draw_figure("neighbours", "Do close vectors share codes?", caption, 3.4, draw)
 
 
 def label_figure(of: LabelAgreement) -> Figure:
@@ -158,11 +141,14 @@ def label_figure(of: LabelAgreement) -> Figure:
         axes.set(xlabel="first codes in common", ylabel="agreement", ylim=(min(0.0, *of.codes.ami) - 0.08, 1.08))
         write_numbers(axes, of.codes.ami, "z.2f")
 
+    caption = (
+        f"Only the distance of a line from the dashed one of its colour (the same groups with shuffled labels) says "
+        f"anything; AMI is adjusted for that: 0 is chance, 1 is perfect ({of.items:,} items, {of.labels:,} labels)."
+    )
     return draw_figure(
         f"labels-{''.join(c if c.isalnum() else '-' for c in of.level)}",
         f"Agreement with {_literal(of.level)}",
-        f"Only the distance of a line from the dashed one of its colour (the same groups with shuffled labels) says "
-        f"anything; AMI is adjusted for that: 0 is chance, 1 is perfect ({of.items:,} items, {of.labels:,} labels).",
+        caption,
         3.9,
         draw,
     )
@@ -193,14 +179,11 @@ def level_figure(labels: list[LabelAgreement]) -> Figure:
         bar.solids.set_edgecolor("face")  # otherwise there are seams
         bar.ax.tick_params(length=0)
 
-    return draw_figure(
-        "levels",
-        "Which depth fits which level?",
+    caption = (
         "Adjusted mutual information, 0 is chance and 1 perfect: codes that go from coarse to fine have their "
-        "brightest cells on the way from the upper left to the lower right.",
-        1.2 + 0.42 * len(labels),
-        draw,
+        "brightest cells on the way from the upper left to the lower right."
     )
+    return draw_figure("levels", "Which depth fits which level?", caption, 1.2 + 0.42 * len(labels), draw)
 
 
 def depth_line(axes: Any, values: list[float], look: tuple[str, str, str], dashes: tuple[float, ...] = ()) -> None:

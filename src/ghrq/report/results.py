@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOTHING = "–"
 
-Path = str | Callable[[Any], float | None]
+ResultPath = str | Callable[[Any], float | None]
 """Where in results.json a number is: keys and list indices with dots between them, such as ``recall.free.tuple`` or
 ``quantizer.residual_error.-1``; or a function of the results."""
 
@@ -56,7 +56,7 @@ class Measured:
         return f"{mean} ± {format(self.spread, spread)}" if len(self.values) > 1 else mean
 
 
-def value_at(results: Any, path: Path) -> Any:
+def value_at(results: Any, path: ResultPath) -> Any:
     """What ``results`` has at ``path``; ``None`` if it is not there."""
     try:
         if callable(path):
@@ -102,7 +102,7 @@ class Group:
         """The lowest seed, of those with results if there are any."""
         return (self.finished or list(self.outcomes))[0].axes.get("seed", 0)
 
-    def number(self, path: Path, factor: float = 1.0) -> Measured:
+    def number(self, path: ResultPath, factor: float = 1.0) -> Measured:
         """The number at ``path``, over the seeds; without values where the results lack it."""
         return Measured.of((value_at(outcome.results, path) for outcome in self.finished), factor)
 

@@ -35,7 +35,7 @@ def default_page(task: Any, study: StudyResults) -> Page:
     return Page(task.title or task.__name__, f"Results of the task {task.__name__}", lead, sections)
 
 
-def recipe_grid(study: StudyResults, describe: Callable[[Any], dict[str, str]], note: str = "") -> Grid | None:
+def recipe_grid(study: StudyResults, describe: Callable[[Any], dict[str, str]]) -> Grid | None:
     """A table with a column for each recipe of a study: what ``describe`` tells of it, and the minutes of a run.
 
     Recipes are read from the folders of the runs; ``None`` if there are none.
@@ -51,9 +51,9 @@ def recipe_grid(study: StudyResults, describe: Callable[[Any], dict[str, str]], 
         return None
     keys = dict.fromkeys(key for texts in told.values() for key in texts)
     rows = [Row(key, [texts.get(key) for texts in told.values()]) for key in keys]
-    caption = "The same for every kind of quantizer. Times are of training alone. recipe.toml of each run has the rest."
+    note = "The same for every kind of quantizer. Times are of training alone. recipe.toml of each run has the rest."
     columns = [Column(name) for name in told]
-    return Grid("The recipes", f"{caption} {note}".strip(), columns, [Block("", rows, compete=False)])
+    return Grid("The recipes", note, columns, [Block("", rows, compete=False)])
 
 
 def _filled(task: Any, study: StudyResults) -> list[Grid]:

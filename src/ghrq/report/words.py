@@ -1,6 +1,7 @@
 """Sentences about results: what was run, what came out, what diverged. Every number in them is measured."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from ghrq.recipes import shipped, summary
 from ghrq.report.grid import Block, Grid, Row
@@ -20,20 +21,18 @@ def join(parts: Sequence[str], word: str = "and") -> str:
 
 def what_was_run(study: StudyResults, folder: str = "") -> str:
     """Runs, seeds and labels on every axis. ``folder``: of the shipped recipes, whose purpose is told."""
-    text = f"**What was run.** {count(len(study.outcomes), 'run')} with {count(len(study.seeds), 'seed')}: "
     recipes = shipped()
-    purposes = {f"{folder}/{label}": str(label) for label in study.labels("recipe")}
-    told = {label: summary(recipes[name]) for name, label in purposes.items() if name in recipes}
+
+    def named(axis: str, label: Any) -> str:
+        if axis != "recipe":
+            return label_of(label)
+        path = recipes.get(f"{folder}/{label}")
+        return f"`{label}` ({summary(path)})" if path is not None else f"`{label}`"
+
+    text = f"**What was run.** {count(len(study.outcomes), 'run')} with {count(len(study.seeds), 'seed')}"
     axes = dict.fromkeys(axis for group in study.groups for axis in group.axes)
-    parts = []
-    for axis in axes:
-        labels = study.labels(axis)
-        if axis == "recipe":
-            named = [f"`{label}`" + (f" ({told[str(label)]})" if told.get(str(label)) else "") for label in labels]
-        else:
-            named = [label_of(label) for label in labels]
-        parts.append(f"{axis} {join(named)}")
-    text += "; ".join(parts) + "."
+    parts = [f"{axis} {join([named(axis, label) for label in study.labels(axis)])}" for axis in axes]
+    text += f": {'; '.join(parts)}." if parts else "."
     failed = sum(group.diverged for group in study.groups)
     if failed:
         text += f" **{count(failed, 'run')} diverged**; the last section has the messages."
@@ -115,5 +114,7 @@ def _differences(scores: dict[Row, Measured], sign: float, spec: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min" if minutes else "less than a minute"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -37,16 +37,19 @@ RECONSTRUCTION = Table(
     "here the last one counts.",
 )
 
+
+def _agreement(path: str, beside: str, beside_path: str) -> list[Column]:
+    """A column for each measure of agreement, and one to compare it with."""
+    columns = []
+    for title, name in AGREEMENT.items():
+        columns.append(Column(title, path.format(name), ".3f", "highest"))
+        columns.append(Column(beside, beside_path.format(name), ".3f", aside=True))
+    return columns
+
+
 TAXONOMY = Table(
     "Superclass recovery (table 5)",
-    [
-        column
-        for title, name in AGREEMENT.items()
-        for column in (
-            Column(title, f"taxonomy.{name}.value", ".3f", "highest"),
-            Column("random", f"taxonomy.{name}.random", ".3f", aside=True),
-        )
-    ],
+    _agreement("taxonomy.{}.value", "random", "taxonomy.{}.random"),
     baselines=[COLOURS],
     paper=PAPER,
     note="Each class is the midpoint of the decoded codes of its test images; the midpoints are merged, nearest first, "
@@ -56,14 +59,7 @@ TAXONOMY = Table(
 
 RESAMPLED = Table(
     "Superclass recovery, resampled test images",
-    [
-        column
-        for title, name in AGREEMENT.items()
-        for column in (
-            Column(title, f"taxonomy.resampled.{name}.mean", ".3f", "highest"),
-            Column("±", f"taxonomy.resampled.{name}.deviation", ".3f", aside=True),
-        )
-    ],
+    _agreement("taxonomy.resampled.{}.mean", "±", "taxonomy.resampled.{}.deviation"),
     baselines=[COLOURS],
     note="The same with the test images of each class drawn again many times, with replacement: mean and standard "
     "deviation. These images do not tell kinds apart that are closer to each other than that.",
@@ -126,31 +122,23 @@ def page(title: str, study: StudyResults) -> Page:
     groups = study.groups
     trees = [figure for group in groups if (figure := _tree(group)) is not None]
     depth = by_depth(groups, "mse_by_depth", 1000.0)
-    errors = [
-        lines(
-            "mse-by-depth",
-            "Error by depth",
-            "Mean squared error of the pixels when only the first codes are used.",
-            ("codes used", MSE),
-            depth,
-            log=True,
-            depths=True,
-        )
-    ]
+    caption = "Mean squared error of the pixels when only the first codes are used."
+    labels = ("codes used", MSE)
+    errors = [lines("mse-by-depth", "Error by depth", caption, labels, depth, log=True, depths=True)] if depth else []
     rows = " From top to bottom: the image, then its reconstruction from one, two, three and four codes."
     main = RECONSTRUCTION.fill(study)
     return Page(
         ": ".join([title, *map(str, study.labels("dataset"))]),
         "Residual quantization of images, kind by kind",
-        [what_was_run(study, "image"), *what_came_out(main), *diverged(study)],
+        [what_was_run(study, "image"), *what_came_out(main)],
         [
-            PageSection(
-                "Reconstruction", [main, Gallery(errors if depth else []), _sheets(groups, RECONSTRUCTIONS, rows)]
-            ),
+            PageSection("Reconstruction", [main, Gallery(errors), _sheets(groups, RECONSTRUCTIONS, rows)]),
             PageSection("A taxonomy from codes", [TAXONOMY.fill(study), RESAMPLED.fill(study), Gallery(trees)]),
             PageSection("New images", [GENERATION.fill(study), _sheets(groups, SAMPLE_SHEET)]),
             PageSection("The quantizer", [QUANTIZER.fill(study)]),
-            PageSection("Training", [recipe_grid(study, _described), Gallery(training_figures(groups, CURVES))]),
+            PageSection(
+                "Training", [recipe_grid(study, _described), Gallery(training_figures(groups, CURVES))], diverged(study)
+            ),
         ],
     )
 
