@@ -64,19 +64,19 @@ def test_train_then_eval_then_runs(ghrq, recipe_file, tmp_path):
 def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
     arguments = ("reproduce", "tiny_task:Tiny", "--budget", "demo", "--seeds", 2, "--grid", "--jobs", 1)
     code, out, err = ghrq(*arguments)
-    assert code == 0
-    assert out.splitlines()[-1].startswith("report: runs/tiny-demo/")
+    assert (code, out.splitlines()[-1]) == (0, "report: runs/tiny-demo/report.html")
+    table = (tmp_path / "runs" / "tiny-demo" / "tables.md").read_text()
+    assert [line.split()[1] for line in table.splitlines() if "±" in line] == ["GHRQ", "Euclidean"]
     names = ["ghrq-s0", "euclidean-s0", "ghrq-s1", "euclidean-s1"]
     assert [line for line in err.splitlines() if " of 4: " in line] == [
         f"{count} of 4: {name}" for count, name in enumerate(names, start=1)
     ]
-    axes = {
-        name: json.loads((tmp_path / "runs/tiny-demo" / name / "results.json").read_text())["axes"] for name in names
-    }
-    assert axes["euclidean-s1"] == {"recipe": "demo", "kind": "euclidean", "seed": 1}
+    results = json.loads((tmp_path / "runs" / "tiny-demo" / "euclidean-s1" / "results.json").read_text())
+    assert results["axes"] == {"recipe": "demo", "kind": "euclidean", "seed": 1}
     code, _, err = ghrq(*arguments)
     assert code == 0
     assert err.count("is finished") == 4
+    assert (tmp_path / "runs" / "tiny-demo" / "tables.md").read_text() == table
 
 
 def test_reproduce_goes_on_with_runs_of_version_0_1(ghrq, tmp_path):

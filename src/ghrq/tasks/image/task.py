@@ -2,8 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ from ghrq.data import inception
 from ghrq.nets.convolutional import grid_of
 from ghrq.nets.rq_transformer import RQTransformer
 from ghrq.optim import RiemannianAdam
+from ghrq.report.page import Page
+from ghrq.report.results import StudyResults
 from ghrq.system import files, processes
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
@@ -22,6 +23,7 @@ from ghrq.tasks.image import evaluation
 from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats, make_tokenizer
 from ghrq.tasks.image.pictures import load
 from ghrq.tasks.image.recipe import ImageRecipe
+from ghrq.tasks.image.report import TABLES, page
 from ghrq.training.loop import Stage
 from ghrq.training.schedule import cosine_decay, shuffled
 from ghrq.training.study import Part, Study, key_axis
@@ -41,6 +43,8 @@ class Image(Task):
 
     Recipe = ImageRecipe
     recipe: ImageRecipe
+    title = "Images as codes"
+    tables = TABLES
     study = Study(
         [Part("image/{dataset}-{budget}", [key_axis("kind", "quantizer.kind", MAIN, grid=ABLATIONS)])],
         datasets=("mnist", "cifar100", "digits"),
@@ -116,11 +120,9 @@ class Image(Task):
         return evaluation.evaluate(self.recipe, self.run, self.pictures, self.tokenizer, self.prior, progress)
 
     @classmethod
-    def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
-        """Tables 4, 5 and 6 of the paper, and pictures."""
-        from ghrq.tasks.image import report  # matplotlib takes its time
-
-        return report.write(results, folder)
+    def report(cls, study: StudyResults) -> Page:
+        """Tables 4 to 8 of the paper, and figures."""
+        return page(cls.title, study)
 
     def codes(self, progress: Progress | None = None) -> Tensor:
         """``(n, T, num_stages)`` of the training pictures, in the smallest type that holds them; found once."""

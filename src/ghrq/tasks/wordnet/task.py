@@ -1,6 +1,6 @@
 """WordNet: embed the noun hierarchy, quantize it, and ask how much of the hierarchy the codes still know."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
 from ghrq.optim import RiemannianAdam, RiemannianSGD
 from ghrq.quantizer import ball_units
+from ghrq.report.page import Page
+from ghrq.report.results import StudyResults
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 from ghrq.tasks.wordnet import evaluation
 from ghrq.tasks.wordnet.models import AncestorTranslator, HierarchyEmbedding
 from ghrq.tasks.wordnet.recipe import Data, Optimizer, WordNetRecipe
+from ghrq.tasks.wordnet.report import TABLES, page
 from ghrq.tasks.wordnet.study import STUDY
 from ghrq.training.loop import Stage
 from ghrq.training.schedule import cosine_decay, linear_decay, shuffled
@@ -34,6 +37,8 @@ class WordNet(Task):
     Recipe = WordNetRecipe
     recipe: WordNetRecipe
     study = STUDY
+    title = "WordNet: what do the codes know of the hierarchy?"
+    tables = TABLES
 
     def __init__(self, recipe: WordNetRecipe, run: Any) -> None:
         super().__init__(recipe, run)
@@ -88,11 +93,9 @@ class WordNet(Task):
         )
 
     @classmethod
-    def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
-        """Tables 1, 2, 7 and 8 of the paper, WordNet's part of them, with baselines; and pictures."""
-        from ghrq.tasks.wordnet import report  # matplotlib takes its time
-
-        return report.write(results, folder)
+    def report(cls, study: StudyResults) -> Page:
+        """Tables 1, 2, 7 and 8 of the paper, WordNet's part of them, with baselines and figures."""
+        return page(cls.title, study)
 
     # --- codes -----------------------------------------------------------------------------------------------
 
