@@ -51,14 +51,9 @@ def _start(name: str, run: Run, stage: str, step: int) -> Any:
     elif name == "wandb":
         # A resumed stage continues its W&B run.
         identity = hashlib.sha256(f"{run.folder.resolve()} {label}".encode()).hexdigest()[:16]
+        settings = run.recipe.model_dump(mode="json")
         tracker = tracking.WandBTracker(
-            "ghrq",
-            name=label,
-            group=run.recipe.name,
-            id=identity,
-            resume="allow",
-            dir=run.folder,
-            config=run.recipe.model_dump(mode="json"),
+            "ghrq", name=label, group=run.recipe.name, id=identity, resume="allow", dir=run.folder, config=settings
         )
         tracker.start()
     else:
