@@ -32,7 +32,7 @@ class Format(NamedTuple):
     """What messages call the model, such as ``tokenizer``."""
     version: int = 1
     plain: bool = False
-    """Whether folders without format and checksums are read too: those of huggingface_hub's ``PyTorchModelHubMixin``."""
+    """Whether folders without format and checksums are read too: ghrq 0.1.0 saved with huggingface_hub's mixin."""
 
     @property
     def remedy(self) -> str:
@@ -41,7 +41,7 @@ class Format(NamedTuple):
 
 
 def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    """Write a model to a temporary folder, then rename it to ``folder``. Replaces an older model, but no other files."""
+    """Write a model to a temporary folder and rename it to ``folder``. Replaces an older model, but no other files."""
     if folder.exists():
         _check_replaceable(folder, form)
     content = {"format": form.name, "version": form.version, **files.plain(config)}

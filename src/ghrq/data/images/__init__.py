@@ -10,5 +10,6 @@ and in the cache; it is downloaded only when asked for.
 from ghrq.data.images.folder import read_picture
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sets import NAMES, load
+from ghrq.data.images.splits import ImageSplits, load_splits
 
-__all__ = ["NAMES", "Images", "Split", "load", "read_picture"]
+__all__ = ["NAMES", "ImageSplits", "Images", "Split", "load", "load_splits", "read_picture"]

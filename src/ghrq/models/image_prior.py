@@ -1,0 +1,121 @@
+"""A prior over the codes of images: it gives their probabilities, and samples new ones."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ghrq.nets.rq_transformer import RQTransformer
+from ghrq.quantizer import QuantizerConfig, ResidualQuantizer
+from ghrq.system.pretrained import Format, Pretrained
+from ghrq.system.settings import Count, Positive, Section
+
+
+class ImagePriorConfig(Section):
+    """What makes an :class:`ImagePrior`."""
+
+    grid: tuple[Positive, Positive]
+    """Rows and columns of codes: height and width of the images over 4."""
+    dim: Positive
+    """Of the quantizer's vectors."""
+    quantizer: QuantizerConfig
+    classes: Count = 0
+    """Classes of images; 0 if the prior does not know classes."""
+    width: Positive = 256
+    spatial_layers: Positive = 4
+    depth_layers: Positive = 4
+    heads: Positive = 8
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+
+class ImagePrior(nn.Module, Pretrained):
+    """An RQ-Transformer over grids of code tuples, with a copy of the quantizer that made the codes.
+
+    The transformer takes codes as the vectors that the quantizer makes of them, so the model needs both. The quantizer
+    is not trained here.
+
+    >>> prior = ImagePrior.from_pretrained("runs/image-mnist-cpu/models/prior")
+    >>> images = tokenizer.decode(prior.sample(16))
+
+    Args:
+        config: sizes.
+        quantizer: the trained one of the tokenizer; by default an untrained one.
+
+    """
+
+    Config = ImagePriorConfig
+    config: ImagePriorConfig
+    _format = Format("ghrq-image-prior", "image prior")
+
+    def __init__(self, config: ImagePriorConfig, quantizer: ResidualQuantizer | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.quantizer = config.quantizer.build(config.dim) if quantizer is None else quantizer
+        self.transformer = RQTransformer(
+            config.dim,
+            self.quantizer.codebook_size,
+            self.quantizer.num_stages,
+            math.prod(config.grid),
+            width=config.width,
+            spatial_layers=config.spatial_layers,
+            depth_layers=config.depth_layers,
+            heads=config.heads,
+            dropout=config.dropout,
+            classes=config.classes,
+        )
+
+    def losses(self, codes: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy of each depth ``(num_stages,)`` in nats.
+
+        Args:
+            codes: ``(B, h, w, num_stages)`` integers.
+            labels: ``(B,)`` int64, the classes; not used if the prior does not know classes.
+
+        """
+        flat = codes.flatten(1, 2).long()
+        return self.transformer(self.quantizer.prefixes(flat), flat, labels if self.config.classes else None)
+
+    @torch.no_grad()
+    def standardize(self, codes: Tensor) -> None:
+        """Set mean and scale of the transformer's inputs from ``codes (n, h, w, num_stages)``, before training."""
+        self.transformer.standardize(self.quantizer.prefixes(codes.long()))
+
+    def sample(
+        self,
+        count: int,
+        labels: Tensor | None = None,
+        *,
+        temperature: float | Sequence[float] = 1.0,
+        top_k: int | Sequence[int] = 0,
+        top_p: float | Sequence[float] = 1.0,
+        generator: torch.Generator | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Tensor:
+        """Codes ``(count, h, w, num_stages)`` int64 of new images, for the ``decode`` of the tokenizer.
+
+        Args:
+            count: number of images.
+            labels: ``(count,)`` int64, their classes; by default all classes in turn, if the prior knows classes.
+            temperature: below 1 prefers likely codes; as the next two, one for all depths or one for each.
+            top_k: sample only from so many most likely codes; 0 for all.
+            top_p: sample only from the most likely codes that have this probability together.
+            generator: of the random numbers; by default torch's global one.
+            progress: called with the number of images just sampled.
+
+        """
+        if labels is None and self.config.classes:
+            labels = torch.arange(count, device=self.transformer.places.device) % self.config.classes
+        codes = self.transformer.sample(
+            count,
+            self.quantizer,
+            labels=labels,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            generator=generator,
+            progress=progress,
+        )
+        return codes.unflatten(1, self.config.grid)
