@@ -3,13 +3,13 @@
 import re
 
 import pytest
+from ghrq.tasks.wordnet.cells import cells
 
 from ghrq.metrics import baselines, hierarchy, ranking
 from ghrq.quantizer.diagnosis import Diagnosis
 from ghrq.system.errors import UserError
 from ghrq.system.files import plain
 from ghrq.tasks.wordnet import report
-from ghrq.tasks.wordnet.cells import cells
 from ghrq.tasks.wordnet.report.outcome import Capacity, Outcome
 from ghrq.tasks.wordnet.report.pictures import readable
 from ghrq.training.run import Run

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from tokenizer_tables import NETWORK, clustered
 
 from ghrq import Tokenizer
-from ghrq.system.errors import UserError
 from ghrq.system import pretrained
+from ghrq.system.errors import UserError
 
 SMALL = {"num_stages": 2, "codebook_size": 8}
 

@@ -68,7 +68,7 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
     if form.plain and isinstance(config, dict) and "format" not in config:
         return config, _read_weights(folder / WEIGHTS, form)[0]
     if not isinstance(config, dict) or config.get("format") != form.name:
-        raise UserError(f"{path} does not describe a {form.title}: its format is not {form.name!r}")
+        raise UserError(f"{path} does not describe {form.title}s: its format is not {form.name!r}")
     if config.get("version") != form.version:
         raise UserError(
             f"{path} has version {config.get('version')} of the format, this ghrq reads version {form.version}: "
