@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import safetensors
 import safetensors.torch
 import torch
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -186,7 +187,10 @@ class Pretrained:
 
 def not_fitting(folder: Path, form: Format, error: Exception) -> UserError:
     """The error of a config that this version cannot build, or of weights that do not fit it."""
-    reason = (str(error).splitlines() or ["?"])[-1].strip()  # torch reports every tensor on a line of its own
+    if isinstance(error, ValidationError):
+        reason = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    else:
+        reason = (str(error).splitlines() or ["?"])[-1].strip()  # torch reports every tensor on a line of its own
     return UserError(f"{folder / CONFIG} and its weights do not fit together ({reason}): make the {form.title} anew")
 
 
