@@ -51,14 +51,8 @@ def inception_scores(
 ) -> dict[str, Any]:
     """FID of ``samples (n, C, H, W)`` uint8 against as many training images, and the Inception Score where possible.
 
-    Args:
-        samples: the sampled images.
-        train: the images that they are compared with.
-        name: of the data set, for the cache.
-        weights: file of Inception-v3, see :func:`ghrq.data.inception.weights`.
-        cache: folder where features of the training images are kept.
-        progress: shows how far it is.
-
+    ``weights``: of :func:`ghrq.data.inception.weights`. Features of the images of the data set ``name`` are kept in the
+    folder ``cache``.
     """
     network = generation.inception(weights)
     real = _real(train, len(samples))

@@ -29,14 +29,7 @@ def ancestor_recall(
 ) -> dict[str, Any]:
     """Recall of the test ancestors among the first ``k`` predictions, and the recall of the baselines.
 
-    Args:
-        translator: predicts code tuples of ancestors.
-        split: training and test pairs.
-        k: length of the lists.
-        sources: how many of the nodes with test ancestors are asked; 0 for all.
-        chance: chooses them.
-        progress: shows how far it is.
-
+    ``sources``: how many random nodes of those with test ancestors are used; 0 for all.
     """
     asked = np.unique(split.test[:, 0])
     if 0 < sources < len(asked):

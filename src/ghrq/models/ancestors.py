@@ -54,15 +54,7 @@ class AncestorTranslator(nn.Module, Pretrained):
         self.config = config
         zeros = torch.zeros(config.size, config.num_stages, dtype=torch.int64)
         self.register_buffer("codes", zeros if codes is None else codes)
-        self.translator = TupleTranslator(
-            config.num_stages,
-            config.codebook_size,
-            config.width,
-            config.layers,
-            config.heads,
-            config.feedforward,
-            config.dropout,
-        )
+        self.translator = TupleTranslator(**config.model_dump(exclude={"size"}))
 
     def ancestors(self, nodes: Tensor, beam: int = 10, known: bool = True) -> tuple[Tensor, Tensor]:
         """The likeliest codes of ancestors of ``nodes (B,)`` int64: ``(B, beam, num_stages)``, the best first.

@@ -1,8 +1,7 @@
 """A prior over the codes of images: it gives their probabilities, and samples new ones."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -59,12 +58,7 @@ class ImagePrior(nn.Module, Pretrained):
             self.quantizer.codebook_size,
             self.quantizer.num_stages,
             math.prod(config.grid),
-            width=config.width,
-            spatial_layers=config.spatial_layers,
-            depth_layers=config.depth_layers,
-            heads=config.heads,
-            dropout=config.dropout,
-            classes=config.classes,
+            **config.model_dump(exclude={"grid", "dim", "quantizer"}),
         )
 
     def losses(self, codes: Tensor, labels: Tensor) -> Tensor:
@@ -83,39 +77,17 @@ class ImagePrior(nn.Module, Pretrained):
         """Set mean and scale of the transformer's inputs from ``codes (n, h, w, num_stages)``, before training."""
         self.transformer.standardize(self.quantizer.prefixes(codes.long()))
 
-    def sample(
-        self,
-        count: int,
-        labels: Tensor | None = None,
-        *,
-        temperature: float | Sequence[float] = 1.0,
-        top_k: int | Sequence[int] = 0,
-        top_p: float | Sequence[float] = 1.0,
-        generator: torch.Generator | None = None,
-        progress: Callable[[int], object] | None = None,
-    ) -> Tensor:
+    def sample(self, count: int, labels: Tensor | None = None, **options: Any) -> Tensor:
         """Codes ``(count, h, w, num_stages)`` int64 of new images, for the ``decode`` of the tokenizer.
 
         Args:
             count: number of images.
             labels: ``(count,)`` int64, their classes; by default all classes in turn, if the prior knows classes.
-            temperature: below 1 prefers likely codes; as the next two, one for all depths or one for each.
-            top_k: sample only from so many most likely codes; 0 for all.
-            top_p: sample only from the most likely codes that have this probability together.
-            generator: of the random numbers; by default torch's global one.
-            progress: called with the number of images just sampled.
+            **options: ``temperature``, ``top_k``, ``top_p``, ``generator``, ``batch`` and ``progress`` of
+                :meth:`ghrq.nets.rq_transformer.RQTransformer.sample`.
 
         """
         if labels is None and self.config.classes:
             labels = torch.arange(count, device=self.transformer.places.device) % self.config.classes
-        codes = self.transformer.sample(
-            count,
-            self.quantizer,
-            labels=labels,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            generator=generator,
-            progress=progress,
-        )
+        codes = self.transformer.sample(count, self.quantizer, labels=labels, **options)
         return codes.unflatten(1, self.config.grid)

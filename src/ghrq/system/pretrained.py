@@ -113,16 +113,7 @@ class Pretrained:
         cache_dir: str | Path | None = None,
         local_files_only: bool = False,
     ) -> Self:
-        """Load a folder, or a repository of the Hugging Face Hub by name; in eval mode, on the CPU.
-
-        Args:
-            name: a folder, or ``owner/name`` on the Hub.
-            revision: branch, tag or commit on the Hub.
-            token: of a private repository.
-            cache_dir: where downloads are kept.
-            local_files_only: take what was downloaded before.
-
-        """
+        """Load a folder, or ``owner/name`` of the Hugging Face Hub; ``local_files_only``: from its cache alone."""
         if Path(name).is_dir():
             return cls._load(Path(name))
         hub = require("huggingface_hub", "hub")

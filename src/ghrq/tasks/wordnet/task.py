@@ -1,7 +1,7 @@
 """WordNet: embed the noun hierarchy, quantize it, and measure how much of the hierarchy the codes keep."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ghrq.data import glove
-from ghrq.data.closure import Negatives, closure
-from ghrq.data.hierarchy import NounHierarchy, load_hierarchy
+from ghrq.data import glove, wordnet
+from ghrq.data.closure import Closure, Negatives, Split, closure, split_closure, split_direct, wordnet_closure
 from ghrq.ids.collisions import resolve_reassign
 from ghrq.metrics import noun_codes
 from ghrq.metrics.baselines import random_codes
@@ -54,7 +53,7 @@ class WordNet(Task):
     def check(cls, recipe: WordNetRecipe) -> None:
         """Its files are there and readable, and there are enough tuples for distinct codes."""
         try:
-            nouns = _load(recipe.data).nouns
+            nouns, _, _ = _load(recipe.data)
         except (OSError, ValueError) as error:
             raise UserError(f"data.source = '{recipe.data.source}': {error}") from error
         try:
@@ -168,5 +167,11 @@ class WordNet(Task):
         )
 
 
-def _load(data: WordNetData) -> NounHierarchy:
-    return load_hierarchy(data.source, data.instances, data.split, data.test_fraction, data.split_seed)
+@lru_cache(maxsize=2)
+def _load(data: WordNetData) -> tuple[wordnet.Nouns, Closure, Split]:
+    """Nouns, closure and split; the runs of one table share them."""
+    nouns = wordnet.from_dict(data.source) if Path(data.source or " ").is_dir() else wordnet.load(data.source or None)
+    above = wordnet_closure(nouns, data.instances)
+    if data.split == "closure":
+        return nouns, above, split_closure(above, data.test_fraction, data.split_seed)
+    return nouns, above, split_direct(nouns.hypernyms(data.instances), above, data.test_fraction, data.split_seed)
