@@ -67,7 +67,7 @@ def encode(
         ("codes", f"{codes.shape[1]} × {codes.shape[0]} positions × {codes.shape[2]} codes of {rq.codebook_size}"),
         ("size", f"{-(-bits // 8):,} bytes as plain bits, {bits / (height * width):.2f} bits a pixel"),
     ]
-    _tell(found, outputs)
+    _print_written(found, outputs)
 
 
 @app.command()
@@ -93,7 +93,7 @@ def decode(
     outputs = _outputs(codes, out, _IMAGES)
     tokenizer = _tokenizer(model)
     found = _each(partial(decode_file, tokenizer, depth=depth), codes, outputs, "decoding")
-    _tell([("image", f"{found.size[1]} × {found.size[0]}")], outputs)
+    _print_written([("image", f"{found.size[1]} × {found.size[0]}")], outputs)
 
 
 def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> list[Path]:
@@ -170,7 +170,7 @@ def _each(
     return found
 
 
-def _tell(found: list[tuple[str, str]], outputs: Sequence[Path]) -> None:
+def _print_written(found: list[tuple[str, str]], outputs: Sequence[Path]) -> None:
     """Print what was written; for a single file also what is ``found`` in it."""
     if len(outputs) == 1:
         print(columns([*found, ("written to", str(outputs[0]))]))
