@@ -71,8 +71,8 @@ class Image(Task):
             )
         if recipe.tokenizer.epochs and positions * (len(train) % recipe.tokenizer.batch or recipe.tokenizer.batch) == 1:
             raise UserError(
-                f"{len(train)} images in batches of {recipe.tokenizer.batch} leave a single one, of one vector, for the "
-                "last batch, too little for a batch norm: another tokenizer.batch, or larger images (data.size)"
+                f"{len(train)} images in batches of {recipe.tokenizer.batch} leave a single one, of one vector, for "
+                "the last batch, too little for a batch norm: another tokenizer.batch, or larger images (data.size)"
             )
         if recipe.prior.conditional and len(train.label_names) < 2:
             raise UserError(
