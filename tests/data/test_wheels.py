@@ -33,6 +33,7 @@ def wheel(tmp_path, monkeypatch):
     return Wheel("carries-data==1.0", FILE, hashlib.sha256((index / FILE).read_bytes()).hexdigest(), instead="a disk")
 
 
+@pytest.mark.slow
 def test_pip_brings_a_wheel_whose_member_is_read(wheel, tmp_path, monkeypatch):
     path = wheel.download(tmp_path / "new" / "folder")
     assert [file.name for file in path.parent.iterdir()] == [FILE]
@@ -42,6 +43,7 @@ def test_pip_brings_a_wheel_whose_member_is_read(wheel, tmp_path, monkeypatch):
     assert wheel.download(path.parent) == path  # what is there is not fetched again
 
 
+@pytest.mark.slow
 def test_a_wheel_that_is_not_on_the_index(wheel, tmp_path):
     absent = Wheel("carries-nothing==1.0", "carries_nothing-1.0-py3-none-any.whl", "0" * 64)
     with pytest.raises(DownloadError, match=r"pip could not download carries-nothing==1\.0") as caught:

@@ -142,6 +142,7 @@ def test_a_tiny_dict_folder(tmp_path, line_end, packed):
     assert nouns.offsets[0] == len(LICENCE)
 
 
+@pytest.mark.slow
 def test_nltk_reads_the_tiny_folder_alike(tmp_path, monkeypatch):
     folder = write_tiny(tmp_path / "corpora" / "wordnet")
     assert_same(wordnet.from_nltk(nltk_reader(folder, monkeypatch)), wordnet.from_dict(folder))

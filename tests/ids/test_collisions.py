@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ghrq import ResidualQuantizer
-from ghrq.ids.collisions import _any_free, _Draft, _keys, _nearest_last_codes, resolve, resolve_append, resolve_reassign
+from ghrq.ids.collisions import (
+    _any_free,
+    _Assignment,
+    _nearest_last_codes,
+    resolve,
+    resolve_append,
+    resolve_reassign,
+)
+from ghrq.ids.tuples import tuple_keys
 
 D = 4
 
@@ -43,6 +51,7 @@ def keepers(rq, z, codes):
     return {name: min(rows, key=lambda row: (distance[row], row)) for name, rows in owners.items()}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(tasks(), st.integers(1, 4))
 def test_reassign_makes_all_distinct_and_moves_only_who_must(task, beam):
@@ -137,7 +146,7 @@ def test_the_nearest_free_last_codes_are_those_whose_tuples_are_nearest(kind, wa
     far = rq.distance(rq.decode(home).expand(12, -1), siblings)
     taken = siblings[torch.tensor([2, 0, 11])]
     elsewhere = torch.tensor([[4, 6, 2]])
-    draft = _Draft.of(torch.cat((taken, elsewhere, home.repeat(waiting, 1))), 12)
+    draft = _Assignment.of(torch.cat((taken, elsewhere, home.repeat(waiting, 1))), 12)
     rows = torch.arange(4, 4 + waiting)
     draft.settled[rows] = False
     _nearest_last_codes(draft, rows, rq.codebooks[-1].detach(), rq.curvature)
@@ -146,6 +155,7 @@ def test_the_nearest_free_last_codes_are_those_whose_tuples_are_nearest(kind, wa
     assert tuples(draft.codes[rows]) == [(4, 7, code) for code in free][:waiting] + [(4, 7, 2)] * (waiting - 9)
 
 
+@pytest.mark.slow
 @given(st.integers(2, 4), st.integers(2, 4), st.data())
 @settings(max_examples=150, deadline=None)
 def test_any_free_shares_as_many_codes_as_there_is_room_for(size, stages, data):
@@ -153,7 +163,7 @@ def test_any_free_shares_as_many_codes_as_there_is_room_for(size, stages, data):
     every = torch.cartesian_prod(*[torch.arange(size)] * stages)
     taken = every[torch.randperm(len(every))[: data.draw(st.integers(1, len(every) - 1))]]
     homes = taken[torch.randint(len(taken), (data.draw(st.integers(1, len(every) - len(taken))),))]
-    draft = _Draft.of(torch.cat((taken, homes)), size)
+    draft = _Assignment.of(torch.cat((taken, homes)), size)
     rows = torch.arange(len(taken), len(draft.codes))
     draft.settled[rows] = False
     _any_free(draft, rows)
@@ -169,6 +179,7 @@ def test_any_free_shares_as_many_codes_as_there_is_room_for(size, stages, data):
             assert sum(name[: shared + 1] == home[: shared + 1] for name in end) == size ** (stages - shared - 1)
 
 
+@pytest.mark.slow
 def test_long_tuples_do_not_overflow():
     rq = ResidualQuantizer(D, 256, 12).eval()
     z = torch.randn(5, D).repeat(300, 1)
@@ -177,7 +188,7 @@ def test_long_tuples_do_not_overflow():
     assert len(set(tuples(result))) == 1500
     assert tuples(result)[:5] == tuples(codes)[:5]
     rows = torch.randint(2, (2000, 90))
-    keys = _keys(torch.cat((rows, rows[:50])), 2)
+    keys = tuple_keys(torch.cat((rows, rows[:50])), 2)
     assert torch.equal(keys[2000:], keys[:50])
     assert len(keys.unique()) == len(rows.unique(dim=0))
     # Keys are in the order of the tuples.
@@ -193,6 +204,7 @@ def test_distinct_codes_stay_and_nobody_is_asked():
     assert resolve_reassign(codes[:0], lambda rows: pytest.fail("asked"), rq).shape == (0, 2)
 
 
+@pytest.mark.slow
 def test_the_chunks_do_not_show(monkeypatch):
     rq = quantizer(16, 3)
     z = torch.randn(400, D).repeat(3, 1)
@@ -204,6 +216,7 @@ def test_the_chunks_do_not_show(monkeypatch):
     assert set(tuples(codes)) <= set(tuples(result))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=40))
 def test_append_counts_within_each_tuple_in_row_order(rows):
     codes = torch.tensor(rows, dtype=torch.int64).view(-1, 2)

@@ -55,6 +55,7 @@ def generate(model, processor, **how):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(("make", "prompt_length"), [(t5, 1), (gpt2, 7)])
 def test_every_id_that_comes_out_is_in_the_catalogue(catalogue, make, prompt_length, how):
@@ -68,6 +69,7 @@ def test_every_id_that_comes_out_is_in_the_catalogue(catalogue, make, prompt_len
     assert bool((rest[:, 1:] == PAD).all())
 
 
+@pytest.mark.slow
 def test_without_the_constraint_the_models_know_no_id(catalogue):
     known, trie = catalogue
     processor = TrieLogitsProcessor(trie, eos_token=EOS, first_token=FIRST)
@@ -80,6 +82,7 @@ def test_without_the_constraint_the_models_know_no_id(catalogue):
         processor.codes(sequences)
 
 
+@pytest.mark.slow
 def test_beams_are_the_most_probable_ids(catalogue):
     # As many beams as items leave nothing out: the order must be that of the model's own probabilities.
     known, trie = catalogue
@@ -161,6 +164,7 @@ def test_mistakes_are_named(catalogue):
         generate(gpt2(), TrieLogitsProcessor(trie, eos_token=EOS, first_token=FIRST, prompt_length=9))
 
 
+@pytest.mark.slow
 def test_it_needs_no_transformers_to_import():
     program = "import sys, ghrq.ids; sys.exit(any(m in sys.modules for m in ('transformers', 'pyarrow', 'sklearn')))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

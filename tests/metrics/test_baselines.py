@@ -49,6 +49,7 @@ def test_against_plain_lists(seed, k):
     assert 0.0 < expected[0] < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("instances", "popularity", "reachable"), [(False, 0.413, 0.842), (True, 0.416, 0.845)])
 def test_wordnet_has_the_recorded_figures(instances, popularity, reachable):
     # Recorded of one split; splits differ by ±0.15 %.

@@ -195,7 +195,7 @@ def test_a_cache_that_cannot_be_written_is_told_in_a_line(tmp_path):
 def test_what_is_no_picture_is_refused():
     with pytest.raises(ValueError, match=r"uint8.*torch\.float32.*round\(\)\.byte"):
         collect(Pixels(), torch.rand(3, 1, 4, 4))
-    with pytest.raises(ValueError, match="at least 2 pictures, got 1"):
+    with pytest.raises(ValueError, match="at least 2 images, got 1"):
         collect(Pixels(), pictures(1))
 
 

@@ -64,6 +64,7 @@ def test_items_without_a_label_are_left_out():
     assert found.codes == label_agreement("x", [group[~missing]], label[~missing]).codes
 
 
+@pytest.mark.slow
 def test_the_expectation_is_the_mean_over_shuffles():
     first, second = np.array([30, 20, 7, 7, 1, 1]), np.array([40, 20, 6])
     a, b = np.repeat(np.arange(6), first), np.repeat(np.arange(3), second)
@@ -82,6 +83,7 @@ def test_the_expectation_of_large_groups_keeps_all_that_counts():
     assert expected_mutual_information(first, second) == pytest.approx(exact, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_expectation_for_a_million_items_is_what_a_shuffle_gives():
     """300,000 groups against 1,000 labels; scikit-learn's sum over all pairs takes minutes."""
     chance = np.random.default_rng(0)
@@ -153,7 +155,7 @@ def test_a_first_label_that_is_missing_is_no_column():
         (["a", "a", "a"], None, "at least two kinds"),
         ([None, None, None], None, "at least two kinds"),
         (["a", 1, "b"], None, "labels of one type"),
-        ([1, 2, 3], ">", "cuts text, got labels of type int64"),
+        ([1, 2, 3], ">", "splits text, got labels of type int64"),
         ({"x": ["a", "b", "c"], "y": ["a", "b", "c"]}, ">", "one column of paths"),
     ],
 )

@@ -127,6 +127,7 @@ def test_a_prefix_of_the_codes_and_a_tie_break_token(blobs, fitted):
 # --- neighbours --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_neighbours_agree_with_a_plain_loop(blobs, fitted, monkeypatch):
     X, k = blobs[0].astype(np.float64), 5
     codes = fitted[1].numpy()

@@ -141,6 +141,7 @@ def test_prototypes_are_midpoints_class_by_class(c, monkeypatch):
     assert not torch.allclose(prototypes(points[:, 0], labels, 5, c), expected, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_resampling_draws_within_classes():
     """Where all things of a class are in one place it makes no difference which are drawn."""
     centres, coarse_of = ball.expmap0(torch.randn(12, 3)), torch.arange(12) % 4
@@ -153,6 +154,7 @@ def test_resampling_draws_within_classes():
         assert spread[name].deviation == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_resampled_scores_vary_as_those_of_new_things_do():
     centres, coarse_of = torch.randn(40, 2).double(), torch.arange(40) % 8
     labels = torch.arange(40).repeat(50)

@@ -6,9 +6,10 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from ghrq.report.figures import GRID, INK, PALE, PAPER, Bar, Gallery, Series, bars, lines
+from ghrq import quantizer
+from ghrq.report.figures import GRID, INK, PALE, PAPER, ChartBar, ChartLine, Gallery, bars, lines
 from ghrq.report.kinds import KINDS
-from ghrq.report.tables import Measured
+from ghrq.report.results import Measured
 from ghrq.system.errors import UserError
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -16,9 +17,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def some_bars(name="recall"):
     given = [
-        Bar("ghrq", Measured((80.0, 82.0)), Measured((90.0,))),
-        Bar("naive", Measured((70.0,)), Measured((95.0,))),
-        Bar("random", Measured((42.0,))),
+        ChartBar("ghrq", Measured((80.0, 82.0)), Measured((90.0,))),
+        ChartBar("naive", Measured((70.0,)), Measured((95.0,))),
+        ChartBar("random", Measured((42.0,))),
     ]
     limits = {"composition": Measured((84.5,)), "popularity": Measured((44.4,))}
     return bars(name, "Found", "A *caption*.", "Recall, %", given, "by tuples", limits)
@@ -26,8 +27,8 @@ def some_bars(name="recall"):
 
 def some_lines(name="error", **options):
     given = [
-        Series("ghrq", [1, 2, 3], [Measured((9.0, 8.0)), Measured((1.0, 1.1)), Measured((0.1, 0.11))]),
-        Series("euclidean", [1, 2, 3], [Measured((v,)) for v in (5.0, 2.0, 1.0)], note=" (flat)"),
+        ChartLine("ghrq", [1, 2, 3], [Measured((9.0, 8.0)), Measured((1.0, 1.1)), Measured((0.1, 0.11))]),
+        ChartLine("euclidean", [1, 2, 3], [Measured((v,)) for v in (5.0, 2.0, 1.0)], note=" (flat)"),
     ]
     return lines(name, "Error", "Another.", ("codes", "d²(ẑ, z)"), given, **options)
 
@@ -62,6 +63,17 @@ def test_lines_are_named_and_those_unlike_the_others_dashed():
     dashed = re.findall(r'<path d="[^"]*"[^>]*style="([^"]*stroke-dasharray[^"]*)"', figure.svg)
     assert dashed
     assert all(KINDS["euclidean"].colour in style for style in dashed)
+
+
+def test_names_that_are_no_kind_have_colours_of_their_own():
+    given = [ChartLine(name, [1, 2], [Measured((1.0,)), Measured((2.0,))]) for name in ("small", "large")]
+    figure = lines("sizes", "Sizes", "", ("epoch", "loss"), given)
+    assert {"small", "large"} <= set(texts(figure))
+    assert sum(look.colour in figure.svg for look in KINDS.values()) == 2
+
+
+def test_every_kind_of_quantizer_has_a_look():
+    assert set(quantizer.KINDS) < set(KINDS)
 
 
 def test_the_same_figure_is_the_same_file(tmp_path):

@@ -10,7 +10,7 @@ from test_page import Balanced
 
 import ghrq
 from ghrq.metrics.quality import quality
-from ghrq.report import ids_page
+from ghrq.report import ids_figures
 from ghrq.report.figures import PALE, STYLE
 from ghrq.report.ids_page import write_page
 from ghrq.system.errors import UserError
@@ -35,10 +35,10 @@ def measured():
     return quality(codes, X, rq, {"in $ and <more>": coarse, "x^2$": fine}, neighbours=5, sample=100)
 
 
-@pytest.fixture
-def drawn(measured, tmp_path, monkeypatch):
-    """The page and the axes of its plots by their name, as they are on the paper."""
-    axes_of, draw_figure = {}, ids_page.draw_figure
+@pytest.fixture(scope="module")
+def drawn(measured, tmp_path_factory):
+    """The page and the axes of its plots by their name, as they are drawn."""
+    axes_of, draw_figure = {}, ids_figures.draw_figure
 
     def keep(name, title, caption, height, draw):
         def draw_and_keep(axes):
@@ -47,8 +47,9 @@ def drawn(measured, tmp_path, monkeypatch):
 
         return draw_figure(name, title, caption, height, draw_and_keep)
 
-    monkeypatch.setattr(ids_page, "draw_figure", keep)
-    html = write_page(measured, tmp_path).read_text("utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids_figures, "draw_figure", keep)
+        html = write_page(measured, tmp_path_factory.mktemp("page")).read_text("utf-8")
     with mpl.rc_context(STYLE):
         for axes in axes_of.values():
             axes.figure.draw_without_rendering()
@@ -120,13 +121,13 @@ def test_a_number_without_room_is_left_out():
     def draw(axes):
         for shift in np.linspace(-40.0, 40.0, 30):
             axes.plot([1, 2, 3], [50.0 + shift, 50.0 - shift, 50.0])
-        ids_page._line(axes, [1.0, 50.0, 99.9], (PALE, "o", "the one with numbers"))
+        ids_figures.depth_line(axes, [1.0, 50.0, 99.9], (PALE, "o", "the one with numbers"))
         axes.set(ylim=(0, 100))
-        ids_page._number(axes, [1.0, 50.0, 99.9], ".1f")
+        ids_figures.write_numbers(axes, [1.0, 50.0, 99.9], ".1f")
         shown.extend(text.get_text() for text in axes.texts)
 
     shown = []
-    ids_page.draw_figure("x", "", "", 3.4, draw)
+    ids_figures.draw_figure("x", "", "", 3.4, draw)
     assert "50.0" not in shown
     assert "99.9" in shown
 

@@ -4,9 +4,10 @@ import re
 from html.parser import HTMLParser
 
 from ghrq.report.examples import Example, Examples
-from ghrq.report.figures import Bar, Gallery, bars
-from ghrq.report.page import Section, page
-from ghrq.report.tables import Block, Column, Measured, Row, Table
+from ghrq.report.figures import ChartBar, Gallery, bars
+from ghrq.report.grid import Block, Column, Grid, Row
+from ghrq.report.page import Page, PageSection
+from ghrq.report.results import Measured
 
 VOID = {"meta", "link", "br", "img"}
 
@@ -42,14 +43,14 @@ def example():
 
 
 def whole_page():
-    table = Table("T", "c", [Column("x")], [Block("", [Row("a", [Measured((1.0,))])])])
-    figure = bars("f", "F", "c", "x", [Bar("ghrq", Measured((50.0,)))], "m", {})
+    table = Grid("T", "c", [Column("x")], [Block("", [Row("a", [Measured((1.0,))])])])
+    figure = bars("f", "F", "c", "x", [ChartBar("ghrq", Measured((50.0,)))], "m", {})
     sections = [
-        Section("Numbers", ("With **words**.",), [table, Gallery([figure])]),
-        Section("Empty"),
-        Section("To look at", (), [Examples("GHRQ `best`", [example()])]),
+        PageSection("Numbers", [table, None, Gallery([figure])], ("With **words**.",)),
+        PageSection("Empty", [Gallery([]), None]),
+        PageSection("To look at", [Examples("GHRQ `best`", [example()])]),
     ]
-    return page("A & title", "below", ["**First.** 1 < 2"], sections, "Foot.")
+    return Page("A & title", "below", ["**First.** 1 < 2"], sections).html()
 
 
 def test_the_page_is_well_formed_and_loads_nothing():
@@ -81,6 +82,6 @@ def test_an_example_shows_each_depth_with_its_codes():
     codes = [re.findall(r">([\d·]+)<", row) for row, _ in rows]
     assert codes == [["43", "·", "·", "·"], ["43", "114", "·", "·"], ["43", "114", "81", "·"]]
     names = [re.sub(r"<[^>]+>", "", names) for _, names in rows]
-    assert names == ["wolf, fox", "wolf", "nobody else"]
+    assert names == ["wolf, fox", "wolf", "no other"]
     assert "dog &lt;1&gt;" in html
     assert "a member &amp; more" in html

@@ -1,136 +1,151 @@
-"""Tables: what is bold, what is left out, and that Markdown and HTML say the same."""
+"""Declared tables, filled from the outcomes of a study."""
 
-import math
-import sys
-from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from ghrq.report import template
-from ghrq.report.tables import Block, Column, Measured, Row, Table, count
-from ghrq.system.errors import UserError
+from ghrq.report import Baseline, Column, Table
+from ghrq.report.results import StudyResults, value_at
+from ghrq.report.tables import default_table
+from ghrq.training.study import Outcome
 
-COLUMNS = (Column("recall", ".1f", "highest"), Column("error", ".3g", "lowest"), Column("paper", aside=True))
-
-
-class Cells(HTMLParser):
-    """The rows of a table: texts, and which of them are bold."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.rows, self.bold, self._open = [], [], []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self._open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def handle_data(self, data):
-        if {"td", "th"} & set(self._open):
-            self.rows[-1][-1] += data
-            if "strong" in self._open:
-                self.bold.append(data)
+MSE = Column("MSE", "mse", ".3f", best="lowest")
 
 
-def table(*rows, columns=COLUMNS, compete=True):
-    return Table("A | title", "A caption.", columns, [Block("recipe `best`", rows, compete)])
+def outcome(kind, seed=0, *, mse=None, error="", **axes):
+    """A run with an error that follows from kind and seed, or one that diverged."""
+    value = {"ghrq": 0.5, "naive": 0.75, "euclidean": 0.625}.get(kind, 1.0) + 0.01 * seed if mse is None else mse
+    results = {"mse": value, "recall": {"free": 0.25}, "by_depth": [4.0, value], "baseline": {"mse": 0.7}}
+    labels = {"recipe": "demo", "kind": kind, **axes, "seed": seed}
+    return Outcome(labels, Path(f"{kind}-s{seed}"), {} if error else results, error)
 
 
-def markdown_rows(given):
-    lines = [line for line in given.markdown().splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+def rows(table, outcomes):
+    """The cells of the Markdown: headings, then rows."""
+    grid = table.fill(StudyResults(outcomes))
+    lines = [line for line in grid.markdown().splitlines() if line.startswith("|")]
+    split = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [split[0], *split[2:]]
 
 
-def test_spread_is_the_deviation_of_a_sample_and_shown_only_where_there_is_one():
-    assert Measured((80.0, 82.0, 84.0)).show(".1f") == "82.0 ± 2.0"
-    assert Measured((82.0,)).show(".1f") == "82.0"
-    assert Measured((82.0, 82.0)).show("+.1f") == "+82.0 ± 0.0"
-    assert Measured((1e-30, 3e-30)).show(".3g") == "2e-30 ± 1.4e-30"
-    assert Measured().show(".1f") == "–"
-    assert math.isnan(Measured().mean)
-
-
-def test_what_is_not_a_number_does_not_count():
-    measured = Measured.of([None, math.nan, 1.0, 3])
-    assert measured.values == (1.0, 3.0)
-    assert not Measured.of([None, math.inf])
-    assert measured.shifted(1.0).scaled(2.0).values == (4.0, 8.0)
-
-
-def test_the_best_of_a_block_is_bold_with_all_that_look_the_same():
-    rows = markdown_rows(
-        table(
-            Row("a", [Measured((80.0,)), Measured((0.5, 0.7)), Measured((1.0,))]),
-            Row("b", [Measured((80.04,)), Measured((0.2,)), Measured((9.0,))]),
-            Row("c", [Measured((79.0,)), None, None], note="1 of 2 diverged"),
-        )
-    )
-    assert rows[3:] == [
-        ["a", "**80.0**", "0.6 ± 0.14", "1.0"],
-        ["b", "**80.0**", "**0.2**", "9.0"],
-        ["c (1 of 2 diverged)", "79.0", "–", "–"],
+def test_the_smallest_declaration_has_mean_and_spread_over_seeds():
+    table = Table("Error", columns=(MSE,))
+    given = [outcome(kind, seed) for seed in (1, 0) for kind in ("euclidean", "mine", "ghrq")]
+    assert rows(table, given) == [
+        ["", "MSE"],
+        ["GHRQ", "**0.505 ± 0.007**"],
+        ["Euclidean", "0.630 ± 0.007"],
+        ["mine", "1.005 ± 0.007"],
     ]
 
 
-def test_nothing_is_bold_alone_or_without_competition():
-    one = Row("a", [Measured((80.0,)), Measured((0.5,)), Measured((1.0,))])
-    other = Row("b", [Measured((70.0,)), Measured((0.4,)), Measured((1.0,))])
-    assert "**8" not in table(one).markdown()
-    assert "**8" not in table(one, other, compete=False).markdown()
-    assert "**80.0**" in table(one, other).markdown()
-
-
-def test_blocks_compete_apart_and_columns_to_compare_with_show_no_spread():
-    blocks = [
-        Block(title, [Row("a", [Measured((high, high + 1)), None, Measured((1.0, 3.0))]), Row("b", [low, None, None])])
-        for title, high, low in (("x", 80.0, Measured((10.0,))), ("y", 50.0, Measured((60.0,))))
+def test_without_a_declaration_all_top_level_numbers_are_shown():
+    given = [outcome("ghrq"), outcome("naive")]
+    assert rows(default_table(StudyResults(given)), given) == [
+        ["", "mse"],
+        ["GHRQ", "0.5"],
+        ["naive hyperbolic", "0.75"],
     ]
-    rows = markdown_rows(Table("t", "c", COLUMNS, blocks))
-    assert rows[0] == ["", "recall", "paper"], "the column without any number is left out"
-    assert rows[3:5] == [["a", "**80.5 ± 0.7**", "2.0"], ["b", "10.0", "–"]]
-    assert rows[6:8] == [["a", "50.5 ± 0.7", "2.0"], ["b", "**60.0**", "–"]]
 
 
-def test_html_says_what_markdown_says():
-    given = table(
-        Row("a <b>", [Measured((80.0,)), "diverged", Measured((1.0,))], "#0072b2"),
-        Row("c", [Measured((81.0, 83.0)), Measured((0.2,)), None]),
-        Row("d", [Measured((9.0,)), Measured((0.1,)), None]),
-    )
-    html = Cells(given.html())
-    markdown = markdown_rows(given)
-    plain = [[cell.strip("*").replace("`", "") for cell in row] for row in (markdown[0], *markdown[2:])]
-    assert [row[0].strip() for row in html.rows] == [row[0].replace("**", "") for row in plain]
-    assert [row[1:] for row in html.rows if len(row) > 1] == [row[1:] for row in plain if any(row[1:])]
-    assert html.bold == ["82.0 ± 1.4", "0.1"]
-    assert "<b>" not in given.html()
-    assert "a &lt;b&gt;" in given.html()
+def test_without_kinds_the_rows_are_the_axis_on_which_runs_differ():
+    given = [Outcome({"recipe": "demo", "width": width, "seed": 0}, Path(), {"mse": width}) for width in (8, 16)]
+    assert rows(Table("t", [MSE]), given) == [["", "MSE"], ["8", "**8.000**"], ["16", "16.000"]]
+    assert rows(Table("t", [MSE]), given[:1]) == [["", "MSE"], ["demo", "8.000"]]
 
 
-def test_a_bar_in_a_cell_does_not_break_the_table():
-    assert "| a \\| b |" in table(Row("a | b", [Measured((1.0,)), None, None])).markdown()
+def test_runs_that_differ_on_an_axis_are_never_averaged():
+    given = [outcome(kind, size=size) for size in ("s", "l") for kind in ("ghrq", "naive")]
+    found = rows(Table("t", [MSE]), given)
+    assert [row[0] for row in found[1:]] == ["**s**", "GHRQ", "naive hyperbolic", "**l**", "GHRQ", "naive hyperbolic"]
+    found = rows(Table("t", [MSE], blocks=["recipe"], only={"size": ["l"]}), given)
+    assert [row[0] for row in found[1:]] == ["**recipe `demo`**", "GHRQ", "naive hyperbolic"]
 
 
-def test_an_entry_too_few_is_an_error():
-    with pytest.raises(ValueError, match=r"row 'a' of table .* has 1 entries, expected 3"):
-        table(Row("a", [None]))
+def test_published_figures_are_beside_ours_by_row_labels_and_column():
+    paper = {("mnist", "ghrq"): {"MSE": 0.1}, ("cifar", "ghrq"): {"MSE": 9.0}, "naive": {"other": 1.0}}
+    table = Table("t", [MSE], paper=paper)
+    given = [outcome(kind, seed, dataset="mnist") for kind in ("ghrq", "naive") for seed in (0, 1)]
+    assert rows(table, given) == [
+        ["", "MSE", "the paper"],
+        ["GHRQ", "**0.505 ± 0.007**", "0.100"],
+        ["naive hyperbolic", "0.755 ± 0.007", "–"],
+    ]
+    assert rows(table, [outcome("ghrq", dataset="digits")])[0] == ["", "MSE"], "none of them is published"
+    unmeasured = Table("t", [MSE, Column("other", "missing")], paper=paper)
+    assert rows(unmeasured, [outcome("naive")])[0] == ["", "MSE"], "there is no number of ours to stand beside"
 
 
-def test_words():
-    assert (count(1, "seed"), count(2000, "seed")) == ("1 seed", "2,000 seeds")
-    assert template.rich("**a** *b* `c` <d>") == "<strong>a</strong> <em>b</em> <code>c</code> &lt;d&gt;"
+def test_labels_of_an_axis_as_columns():
+    table = Table("t", [MSE], across="size", only={"size": ["s", "l", "xl"]}, paper={"ghrq": {"l": 0.2}})
+    given = [outcome("ghrq", size="l"), outcome("ghrq", size="s", mse=2.0), outcome("naive", size="l")]
+    given.append(outcome("euclidean", size="l", error="nan"))
+    assert rows(table, given) == [
+        ["", "s", "l", "the paper"],
+        ["GHRQ", "2.000", "**0.500**", "0.200"],
+        ["naive hyperbolic", "–", "0.750", "–"],
+        ["Euclidean", "–", "diverged", "–"],
+    ]
+    two = Table("t", [MSE, Column("recall", "recall.free", factor=100.0)], across="size")
+    assert rows(two, given)[0] == ["", "l, MSE", "l, recall", "s, MSE", "s, recall"]
 
 
-def test_without_jinja_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    template._environment.cache_clear()
-    with pytest.raises(UserError, match=r"jinja2.*ghrq\[train\]"):
-        table(Row("a", [None] * 3)).html()
-    monkeypatch.undo()
-    assert "<table>" in table(Row("a", [None] * 3)).html()
+def test_diverged_runs_are_named():
+    given = [outcome("ghrq"), outcome("ghrq", 1, error="nan"), outcome("naive", error="nan")]
+    assert rows(Table("t", [MSE, Column("recall", "recall.free", ".2f")]), given)[1:] == [
+        ["GHRQ (1 of 2 diverged)", "0.500", "0.25"],
+        ["naive hyperbolic", "diverged", "–"],
+    ]
+    assert Table("t", [MSE]).fill(StudyResults(given[2:])) is None
+
+
+def test_baselines_do_not_compete():
+    no_model = Baseline("constant", lambda results: {"mse": results["baseline"]["mse"]}, "no model")
+    table = Table("t", [MSE, Column("recall", "recall.free", ".2f")], baselines=["random", no_model])
+    given = [outcome(kind, seed) for kind in ("random", "ghrq", "naive") for seed in (0, 1)]
+    given = [outcome("random", 0, mse=0.1), *given[1:]]
+    found = rows(table, given)
+    assert found[1][1] == "**0.505 ± 0.007**"
+    assert [row[:2] for row in found[3:]] == [
+        ["**to compare with**", ""],
+        ["random codes", "0.555 ± 0.643"],
+        ["constant (no model)", "0.700"],
+    ]
+    assert found[-1][2] == "–", "what the baseline lacks"
+    several = [outcome(kind, recipe=recipe) for recipe in ("a", "b") for kind in ("ghrq", "random")]
+    assert [row[0] for row in rows(table, several)[-3:]] == [
+        "random codes (recipe a)",
+        "random codes (recipe b)",
+        "constant (no model)",
+    ]
+
+
+def test_blocks_without_the_needed_rows_are_left_out():
+    table = Table("t", [MSE], blocks=["recipe"], only={"kind": ["ghrq", "hra-only"]}, needs=["hra-only"])
+    given = [outcome("ghrq", recipe="a"), outcome("naive", recipe="a"), outcome("ghrq", recipe="b")]
+    assert table.fill(StudyResults(given)) is None
+    found = rows(table, [*given, outcome("hra-only", recipe="b")])
+    assert [row[0] for row in found[1:]] == ["**recipe `b`**", "GHRQ", "HRA only"]
+
+
+def test_a_list_becomes_columns_and_a_function_a_number():
+    columns = [
+        Column("depth {}", "by_depth.*", ".2f"),
+        Column("last", "by_depth.-1", ".2f"),
+        Column("sum", lambda results: sum(results["by_depth"]), ".2f", factor=10.0),
+        Column("none", lambda results: results["missing"]["key"]),
+    ]
+    assert rows(Table("t", columns, note=lambda study: f"{len(study.groups)} group"), [outcome("ghrq")]) == [
+        ["", "depth 1", "depth 2", "last", "sum"],
+        ["GHRQ", "4.00", "0.50", "0.50", "45.00"],
+    ]
+
+
+@pytest.mark.parametrize("path", ["missing", "mse.deeper", "by_depth.7", "by_depth.x", ""])
+def test_what_is_not_there_is_none(path):
+    assert value_at(outcome("ghrq").results, path) is None
+
+
+def test_a_note_may_be_a_function_of_the_study():
+    grid = Table("t", [MSE], note=lambda study: f"Of {len(study.outcomes)} runs.").fill(StudyResults([outcome("ghrq")]))
+    assert grid.markdown().endswith("\n\nOf 1 runs.\n")

@@ -75,7 +75,7 @@ def test_of_several_a_broken_one_does_not_keep_the_others_back(run: Path, ghrq, 
     Path("text.png").write_text("no picture")
     code, out, err = ghrq("image", "encode", run, "one.png", "text.png", "two.png", "--out", "codes")
     assert (code, out) == (2, "")
-    assert "2 of 3 files written\n  text.png cannot be read as a picture (cannot identify image file)" in err
+    assert "2 of 3 files written\n  text.png cannot be read as an image (cannot identify image file)" in err
     assert sorted(path.name for path in Path("codes").iterdir()) == ["one.npz", "two.npz"]
 
 
@@ -199,11 +199,11 @@ def test_a_run_that_is_not_finished_has_no_model_yet(run: Path, ghrq, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("encode", "RUN", "none.png", "--out", "a.npz"), "there is no picture none.png"),
-        (("encode", "RUN", "text.png", "--out", "a.npz"), "text.png cannot be read as a picture"),
+        (("encode", "RUN", "none.png", "--out", "a.npz"), "there is no image none.png"),
+        (("encode", "RUN", "text.png", "--out", "a.npz"), "text.png cannot be read as an image"),
         (("encode", ".", "text.png", "--out", "a.npz"), ". is not a model and not a run"),
         (("encode", "RUN", "text.png", "--out", "a.txt"), ".npz"),
-        (("encode", "RUN", ".", "--out", "a.npz"), ". is a folder: name the pictures in it, such as ./*"),
+        (("encode", "RUN", ".", "--out", "a.npz"), ". is a folder: name the images in it, such as ./*"),
         (("decode", "RUN", "good.npz", "--out", "text.png/a.png"), "text.png is a file, not a folder"),
         (("decode", "RUN", "text.png", "--out", "a.png"), "is not a file of codes"),
         (("encode", "RUN", "float.tiff", "--out", "a.npz"), "floating point"),

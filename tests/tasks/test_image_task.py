@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from ghrq.metrics.taxonomy import SCORES, centres, resample
 from ghrq.models import ImagePrior, ImageTokenizer
 from ghrq.models.image_tokenizer import ImageTokenizerConfig, as_bytes, as_floats
 from ghrq.quantizer import KINDS, QuantizerConfig
+from ghrq.report.study import write_report
 from ghrq.system.errors import UserError
-from ghrq.tasks.image import Image, report
+from ghrq.tasks.image import Image
 from ghrq.tasks.image.evaluation import RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES
+from ghrq.training.study import Outcome
 from ghrq.training.train import train
 
 
@@ -117,7 +120,8 @@ def test_fid_and_inception_score_by_files_of_ones_own(tmp_path: Path, monkeypatc
     metric.update(logits)
     torch.manual_seed(42)  # torchmetrics shuffles by the global generator, here the same numbers
     assert results["samples"]["inception_score"] == pytest.approx(metric.compute()[0].item(), rel=1e-4)
-    page = report.write({"ghrq-s0": results}, tmp_path / "runs").with_name("tables.md").read_text()
+    write_report(Image, [outcome("ghrq", results, tmp_path / "runs" / "ghrq-s0")], tmp_path)
+    page = (tmp_path / "tables.md").read_text()
     assert f"| {results['samples']['inception_score']:.2f} |" in page.replace("*", "")
 
 
@@ -237,20 +241,24 @@ def test_the_study_has_the_paper_s_kinds_and_one_recipe() -> None:
     assert (paper.tokenizer.dim, paper.quantizer.codebook_size, paper.quantizer.num_stages) == (16, 512, 4)
 
 
+def outcome(kind: str, results: dict[str, Any], folder: Path, error: str = "") -> Outcome:
+    return Outcome({"recipe": "digits-demo", "dataset": "cifar100", "kind": kind, "seed": 0}, folder, results, error)
+
+
 @pytest.mark.slow
 def test_the_report_shows_tables_sheets_and_trees(coarse: None, tmp_path: Path) -> None:
-    names = ("ghrq-s0", "euclidean-s0")
-    results = {}
-    for name in names:
-        kind = name.partition("-")[0]
-        results[name] = train(small(f"name={name}", f"quantizer.kind={kind}", "tokenizer.batch=20"), tmp_path / name)
-    results["naive-s0"] = {"error": "the loss is not finite at step 7"}
-    page = report.write(results, tmp_path).read_text()
+    outcomes = []
+    for kind in ("ghrq", "euclidean"):
+        results = train(small(f"quantizer.kind={kind}", "tokenizer.batch=20"), tmp_path / f"{kind}-s0")
+        outcomes.append(outcome(kind, results, tmp_path / f"{kind}-s0"))
+    outcomes.append(outcome("naive", {}, tmp_path / "naive-s0", "the loss is not finite at step 7"))
+    page = write_report(Image, outcomes, tmp_path).read_text()
     tables = (tmp_path / "tables.md").read_text()
-    assert f"{1000 * results['ghrq-s0']['mse']:.3f}" in tables
-    assert "the loss is not finite at step 7" in page
+    assert f"{1000 * outcomes[0].results['mse']:.3f}" in tables
+    assert "| naive hyperbolic | diverged | 1.280 |" in tables, "beside the figures of the paper"
+    assert "<code>naive-s0</code>: the loss is not finite at step 7" in page
     assert page.count("data:image/png;base64") == 4
     assert 'alt="GHRQ, seed 0. From top to bottom' in page, "words only, nothing of Markdown"
-    assert "| mean colours (nothing learnt) |" in tables
+    assert "| mean colours (no model) |" in tables
     assert (tmp_path / "figures" / "tree-ghrq.svg").is_file()
-    assert Image.report({name: results[name] for name in names}, tmp_path).name == "report.html"
+    assert (tmp_path / "figures" / "mse-by-depth.svg").is_file()

@@ -188,6 +188,7 @@ def test_more_batches_want_the_same_parameters():
     assert "parameters changed" in complaint(tokenizer.partial_fit, clustered())
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_says_what_to_do():
     with pytest.raises(DivergedError, match="learning_rate"):
         Tokenizer(**SMALL, **(NETWORK | {"epochs": 20}), learning_rate=1e25).fit(clustered())

@@ -117,14 +117,6 @@ def test_reassign_and_none(tokenizer, tmp_path, vectors):
     np.testing.assert_array_equal(bulk.resolve(codes, "none", tokenizer, table), codes)
 
 
-def test_distinct_counts_tuples():
-    random = np.random.default_rng(0)
-    for size, stages in ((3, 4), (2**31 - 1, 5)):
-        codes = random.integers(0, size, (500, stages)).astype(np.int32)
-        codes[100:200] = codes[:100]
-        assert bulk.distinct(codes) == len({tuple(row) for row in codes.tolist()})
-
-
 def test_reconstruction_error_is_of_the_variance(tokenizer, vectors):
     decoded = tokenizer.decode(tokenizer.encode(vectors))
     error = np.square(vectors - decoded).mean() / vectors.var(axis=0).mean()
@@ -171,7 +163,7 @@ def test_codes_have_to_be_of_the_same_rows(table, tmp_path, vectors):
     bulk.write_codes(tmp_path / "ids.parquet", table, codes)
     bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), table)
     fewer = open_table(write(tmp_path / "few.parquet", vectors[:50], IDS[:50]), "embedding", "item_id")
-    with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table anew"):
+    with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table again"):
         bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), fewer)
     order = list(range(ROWS))
     order[40], order[41] = 41, 40
@@ -210,11 +202,12 @@ def ray():
     found.shutdown()
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_file(ray, tokenizer, table, tmp_path, monkeypatch):
     """By the command, from a folder that is not Ray's: row by row, in the order of the table."""
     monkeypatch.chdir(tmp_path)
     tokenizer.save(tmp_path / "tok")
-    for engine in ("local", "ray"):
+    for where in ("local", "ray"):
         arguments = [
             "encode",
             "tok",
@@ -222,29 +215,30 @@ def test_ray_gives_the_same_file(ray, tokenizer, table, tmp_path, monkeypatch):
             "--id",
             "item_id",
             "--out",
-            f"{engine}.parquet",
+            f"{where}.parquet",
             "--batch",
             "100",
         ]
         with pytest.raises(SystemExit) as end:
-            cli.main([*arguments, "--engine", engine])
+            cli.main([*arguments, "--on", where])
         assert not end.value.code
     assert len(table.spans(BATCH)) > 5
-    local, spread = (pq.read_table(tmp_path / f"{engine}.parquet") for engine in ("local", "ray"))
+    local, spread = (pq.read_table(tmp_path / f"{where}.parquet") for where in ("local", "ray"))
     assert local.column("item_id").to_pylist() == IDS
     assert local.equals(spread)
     assert ray.is_initialized()  # it was there before, so it stays
 
 
+@pytest.mark.slow
 def test_a_mistake_found_by_ray_is_one_line(ray, tokenizer, tmp_path, vectors):
     bad = vectors.copy()
     bad[1111, 2] = np.nan
     table = open_table(write(tmp_path / "items.parquet", bad), "embedding", "item_id")
     with pytest.raises(UserError, match=r"items.parquet, row 1111 \(counted from 0\): .* remove that row$"):
-        bulk.encode(tokenizer, table, batch=BATCH, engine="ray")
+        bulk.encode(tokenizer, table, batch=BATCH, on="ray")
 
 
 def test_missing_ray_names_the_extra(tokenizer, table, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"this needs ray, which is not installed: pip install 'ghrq\[scale\]'"):
-        bulk.encode(tokenizer, table, engine="ray")
+        bulk.encode(tokenizer, table, on="ray")

@@ -18,8 +18,14 @@ from ghrq import Tokenizer
 SMALL = {"num_stages": 2, "codebook_size": 4}
 
 
-@parametrize_with_checks([Tokenizer(**SMALL), Tokenizer(**SMALL, **(NETWORK | {"epochs": 2, "batch_size": 16}))])
+@parametrize_with_checks([Tokenizer(**SMALL)])
 def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([Tokenizer(**SMALL, **(NETWORK | {"epochs": 2, "batch_size": 16}))])
+def test_scikit_learns_own_checks_of_a_network(estimator, check):
     check(estimator)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizer_tables import NETWORK, clustered
+from tokenizer_tables import ENGINES, NETWORK, clustered
 
 from ghrq import Tokenizer
 from ghrq.system import pretrained
@@ -48,7 +48,7 @@ def rewrite(folder, change):
 # --- there and back ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["kmeans", "autoencoder"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_what_comes_back_is_the_same(tmp_path, engine):
     frame = pd.DataFrame(clustered(), columns=[f"f{i}" for i in range(8)])
     tokenizer = Tokenizer(**SMALL, **(NETWORK | {"engine": engine, "epochs": 1})).fit(frame)
@@ -132,9 +132,9 @@ def test_a_flipped_byte_anywhere_in_the_weights_is_refused(folder):
     good = path.read_bytes()
     for place in np.linspace(0, len(good) - 1, 60).astype(int):
         path.write_bytes(good[:place] + bytes([good[place] ^ 0x10]) + good[place + 1 :])
-        refused(folder, "model.safetensors", "anew")
+        refused(folder, "model.safetensors", "again")
     path.write_bytes(good[:-1])
-    refused(folder, "model.safetensors", "anew")
+    refused(folder, "model.safetensors", "again")
     path.write_bytes(good)
     Tokenizer.load(folder)
 
@@ -160,7 +160,7 @@ def test_a_missing_file_is_named(folder, name):
         (folder / name).unlink()
     else:
         folder = folder.with_name("nowhere")
-    refused(folder, name or "nowhere", "missing", "anew")
+    refused(folder, name or "nowhere", "missing", "again")
 
 
 def test_another_format_version_or_content_is_refused(folder):
@@ -261,6 +261,7 @@ def test_push_to_hub_saves_and_uploads(tokenizer, monkeypatch):
 # --- what is not installed -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_extra_is_named():
     program = (
         "import sys; sys.modules['sklearn'] = None\n"

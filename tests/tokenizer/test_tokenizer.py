@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from tokenizer_tables import KINDS, NETWORK, clustered, error
+from tokenizer_tables import ENGINES, KINDS, NETWORK, clustered, error
 
 from ghrq import Tokenizer
 from ghrq.data import arrays
@@ -27,7 +27,7 @@ def same(a: Tokenizer, b: Tokenizer) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("engine", ["kmeans", "autoencoder"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_codes_and_back(kind, engine):
     x = clustered()
     settings = NETWORK | {"epochs": 40, "learning_rate": 1e-2} if engine == "autoencoder" else {}
@@ -87,7 +87,7 @@ def test_codes_of_all_integer_types_and_containers_decode_alike(fitted):
         np.testing.assert_array_equal(fitted.decode(given), expected)
 
 
-@pytest.mark.parametrize("engine", ["kmeans", "autoencoder"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_latent_is_what_the_quantizer_sees(engine):
     x = clustered()
     tokenizer = Tokenizer(**SMALL, **(NETWORK | {"epochs": 1, "engine": engine})).fit(x)
@@ -115,7 +115,8 @@ def memory_mapped(x, folder):
     return np.load(folder / "x.npy", mmap_mode="r")
 
 
-@pytest.mark.parametrize("engine", ["kmeans", "autoencoder"])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_same_numbers_give_the_same_tokenizer_in_every_container(tmp_path, engine):
     x = clustered(5000)
     names = [f"f{i}" for i in range(8)]
@@ -167,6 +168,7 @@ def test_digits_of_float64_far_from_the_origin_count():
     np.testing.assert_array_equal(far.encode(x + 2.0**30), near.encode(x))
 
 
+@pytest.mark.slow
 def test_a_memory_mapped_array_is_never_copied_whole(tmp_path):
     """In a process that may not have as much memory of its own as the array has."""
     path, rows, dim = tmp_path / "zeros.npy", 200_000, 384
@@ -241,7 +243,7 @@ def test_without_standardisation_vectors_stay_as_they_are():
 # --- chance --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["kmeans", "autoencoder"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_seed_decides_everything_and_nothing_else_does(engine, tmp_path):
     x = clustered(5000)
     settings = {**SMALL, "codebook_size": 8, **(NETWORK | {"engine": engine, "epochs": 2})}
@@ -268,6 +270,7 @@ def test_a_second_fit_forgets_the_first():
 # --- many batches --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_come_close_to_the_whole(kind):
     x = np.random.default_rng(0).standard_normal((12_000, 6)).astype(np.float32)
@@ -281,6 +284,7 @@ def test_batches_come_close_to_the_whole(kind):
     assert error(tokenizer, x) < 1.1 * error(Tokenizer(**settings).fit(x), x)
 
 
+@pytest.mark.slow
 def test_batches_follow_the_rows_to_where_they_go():
     """The first batch has half of the groups; the others come later."""
     x = clustered(8000, groups=40)
@@ -292,6 +296,7 @@ def test_batches_follow_the_rows_to_where_they_go():
     assert error(tokenizer, x) < 0.8 * before
 
 
+@pytest.mark.slow
 def test_an_autoencoder_learns_from_batches():
     x = clustered(2000)
     tokenizer = Tokenizer(**SMALL, **NETWORK, learning_rate=1e-2).partial_fit(x)
@@ -301,7 +306,7 @@ def test_an_autoencoder_learns_from_batches():
     assert error(tokenizer, x) < 0.7 * before
 
 
-@pytest.mark.parametrize("engine", ["kmeans", "autoencoder"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_pickled_tokenizer_is_the_same_and_goes_on(engine):
     x = clustered()
     tokenizer = Tokenizer(**SMALL, **(NETWORK | {"engine": engine, "epochs": 2})).fit(x)

@@ -1,7 +1,9 @@
 """Vectors that the tests of the tokenizer share."""
 
 import numpy as np
+import pytest
 
+ENGINES = ["kmeans", pytest.param("autoencoder", marks=pytest.mark.slow)]
 KINDS = ("ghrq", "naive", "euclidean", "hra-only", "dhste-only")
 NETWORK = {"engine": "autoencoder", "hidden": (16,), "latent_dim": 4, "batch_size": 200}
 

@@ -98,7 +98,7 @@ def decode(
 
 def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> list[Path]:
     """The output of each input: the file ``out`` of a single one, else a file in the folder ``out``, new or not."""
-    from ghrq.data.tables import check_output
+    from ghrq.data.outputs import check_output
 
     if len(inputs) == 1 and not out.is_dir() and out.suffix:
         check_output(out, formats=formats, inputs=inputs)

@@ -1,4 +1,4 @@
-"""The commands for a table of embeddings: fit a tokenizer, encode, decode, inspect. Thin, and light to import."""
+"""Commands for a table of embeddings: fit a tokenizer, encode, decode, inspect. Heavy imports are inside them."""
 
 import json
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from ghrq.report.console import columns
 from ghrq.system.errors import UserError
 
 if TYPE_CHECKING:
-    from ghrq.data.tables import Table
+    from ghrq.data.tables import VectorTable
     from ghrq.tokenizer import Tokenizer
 
 Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
 Policy = Literal["append", "reassign", "none"]
 
 TABLE_FILE = "table.json"
-"""In the folder of a tokenizer: which columns it was fitted on."""
+"""In the folder of a tokenizer: the columns it was fitted on."""
 IDS_FILE = "ids.parquet"
 """In the folder of a tokenizer: the IDs of the items it was fitted on."""
 
@@ -29,16 +29,14 @@ _TokenizerFolder = Annotated[Path, typer.Argument(metavar="TOKENIZER", help="A f
 _Ids = Annotated[Path, typer.Argument(help="IDs that 'ghrq encode' wrote.")]
 _Column = Annotated[
     str | None,
-    typer.Option(help="Where the vectors are: a column of lists, or columns of numbers as a,b,c or a pattern 'emb_*'."),
+    typer.Option(help="The vectors: a column of lists, or columns of numbers as a,b,c or a pattern 'emb_*'."),
 ]
 _Id = Annotated[
     str | None, typer.Option("--id", help="The column of the ids, text or whole numbers; '' numbers the rows.")
 ]
 _Collisions = Annotated[
     Policy,
-    typer.Option(
-        help="Items with equal codes: 'append' a tie-break token, 'reassign' to free codes, or leave them so ('none')."
-    ),
+    typer.Option(help="Items with equal codes: 'append' a tie-break token, 'reassign' to free codes, or 'none'."),
 ]
 
 
@@ -63,7 +61,9 @@ def fit(
       ghrq fit items.parquet --column embedding --id item_id --out tok/
       ghrq fit vectors.npy --stages 3 --codes 512 --kind euclidean --out tok/
     """  # noqa: D301
-    from ghrq.data.tables import open_table, replacing
+    from ghrq.data.outputs import replacing
+    from ghrq.data.tables import open_table
+    from ghrq.ids.tuples import count_distinct
     from ghrq.system.files import write_json
     from ghrq.system.progress import make_progress
     from ghrq.tokenizer import Tokenizer, bulk
@@ -72,11 +72,11 @@ def fit(
     _check_folder(out, items)
     table = open_table(items, column, id_column or None)
     vectors = bulk.sample(table, codes, seed, progress)
-    with _blamed_on(items):
+    with _errors_name(items):
         tokenizer = Tokenizer(kind=kind, num_stages=stages, codebook_size=codes, engine=engine, seed=seed).fit(vectors)
         error = bulk.reconstruction_error(tokenizer, vectors)
     found = bulk.encode(tokenizer, table, progress=progress)
-    with _blamed_on(items):
+    with _errors_name(items):
         ids = bulk.resolve(found, collisions, tokenizer, table)
     with replacing(out) as folder:
         tokenizer.save(folder)
@@ -86,7 +86,7 @@ def fit(
     sampled = "" if len(vectors) == table.rows else f", {len(vectors):,} of them for the fit"
     _print(
         ("rows", f"{table.rows:,}{sampled}"),
-        ("distinct tuples", f"{bulk.distinct(found):,}"),
+        ("distinct tuples", f"{count_distinct(found):,}"),
         *_moved(found, ids, collisions),
         ("reconstruction error", f"{error:.3f} of the variance"),
         ("tokenizer", str(out)),
@@ -102,58 +102,62 @@ def encode(
     column: _Column = None,
     id_column: _Id = None,
     collisions: _Collisions = "append",
-    engine: Annotated[
+    on: Annotated[
         Literal["local", "ray"], typer.Option(help="'ray': on the cluster of RAY_ADDRESS, or on all local cores.")
     ] = "local",
     batch: Annotated[int | None, typer.Option(min=1, help="Rows at once; by default some MB of them.")] = None,
+    engine: Annotated[Literal["local", "ray"] | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Give every row of a table its ID. Columns are those of the fit if not given.
 
-    Collisions are settled among the rows of this table only: encode all items that are to be told apart in one go.
+    Collisions are resolved among the rows of this table only: encode all items that need distinct IDs together.
 
     \b
     Examples:
       ghrq encode tok/ items.parquet --out ids.parquet
       ghrq encode tok/ items.csv --column 'emb_*' --id sku --out ids.csv --collisions reassign
-      RAY_ADDRESS=head:6379 ghrq encode tok/ items.parquet --out ids.parquet --engine ray
+      RAY_ADDRESS=head:6379 ghrq encode tok/ items.parquet --out ids.parquet --on ray
     """  # noqa: D301
-    from ghrq.data.tables import check_output
+    from ghrq.data.outputs import check_output
+    from ghrq.data.tables import FORMATS
+    from ghrq.ids.tuples import count_distinct
     from ghrq.system.progress import make_progress
     from ghrq.tokenizer import bulk
 
-    check_output(out, inputs=[items])
+    check_output(out, FORMATS, [items])
     model = _load(tokenizer)
     table = _open_items(tokenizer, items, column, id_column)
     progress = make_progress()
-    found = bulk.encode(model, table, engine=engine, batch=batch, progress=progress)
-    with _blamed_on(items):
+    found = bulk.encode(model, table, on=engine or on, batch=batch, progress=progress)
+    with _errors_name(items):
         codes = bulk.resolve(found, collisions, model, table)
     bulk.write_codes(out, table, codes, progress)
     if collisions == "append":
-        told = f"{int((codes[:, -1] == 0).sum()):,} distinct tuples, told apart by a last token"
+        counted = f"{int((codes[:, -1] == 0).sum()):,} distinct tuples, items of one distinguished by a last token"
     else:
-        told = f"{bulk.distinct(codes):,} distinct tuples"
-    _print(("rows", f"{table.rows:,}"), ("codes", told), *_moved(found, codes, collisions), ("ids", str(out)))
+        counted = f"{count_distinct(codes):,} distinct tuples"
+    _print(("rows", f"{table.rows:,}"), ("codes", counted), *_moved(found, codes, collisions), ("ids", str(out)))
 
 
 def decode(
     tokenizer: _TokenizerFolder,
     ids: _Ids,
     out: Annotated[Path, out_option("Vectors by extension: .npy, .parquet, .csv or .jsonl.")],
-    depth: Annotated[int | None, typer.Option(min=1, help="Use only so many first codes: the coarse version.")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="Number of first codes to use: fewer are coarser.")] = None,
 ) -> None:
-    """Turn IDs back into the vectors they stand for. A tie-break token is dropped.
+    """Decode IDs into vectors. A tie-break token is ignored.
 
     \b
     Examples:
       ghrq decode tok/ ids.parquet --out vectors.npy
       ghrq decode tok/ ids.parquet --depth 2 --out coarse.parquet
     """  # noqa: D301
-    from ghrq.data.tables import check_output, open_codes
+    from ghrq.data.outputs import check_output
+    from ghrq.data.tables import FORMATS, open_codes
     from ghrq.system.progress import make_progress
     from ghrq.tokenizer import bulk
 
-    check_output(out, inputs=[ids])
+    check_output(out, FORMATS, [ids])
     model = _load(tokenizer)
     table = open_codes(ids)
     used = bulk.decode(model, table, out, depth, make_progress())
@@ -166,7 +170,7 @@ def inspect(
     ids: _Ids,
     out: Annotated[Path, out_option("Folder for quality.json and the page quality.html.")],
     items: Annotated[
-        Path | None, typer.Option(help="The table that was encoded, for what the vectors and labels tell.")
+        Path | None, typer.Option(help="The table that was encoded, for measures of vectors and labels.")
     ] = None,
     column: _Column = None,
     id_column: _Id = None,
@@ -181,7 +185,8 @@ def inspect(
       ghrq inspect tok/ tok/ids.parquet --out report/
       ghrq inspect tok/ ids.parquet --items items.parquet --labels category --out report/
     """  # noqa: D301
-    from ghrq.data.tables import check_output, open_codes
+    from ghrq.data.outputs import check_output
+    from ghrq.data.tables import open_codes
     from ghrq.metrics.quality import quality
     from ghrq.report.ids_page import write_page
     from ghrq.system.files import write_json
@@ -189,22 +194,20 @@ def inspect(
     from ghrq.tokenizer import bulk
 
     check_output(out, formats=None)
-    if out.is_file():
-        raise UserError(f"{out} is a file: give --out the name of a folder")
     if items is None and (labels is not None or column is not None or id_column is not None):
-        raise UserError("--labels, --column and --id are about the table that was encoded: give it too, with --items")
+        raise UserError("--labels, --column and --id need the table that was encoded: give it with --items")
     model, codes = _load(tokenizer), open_codes(ids)
     progress = make_progress()
     with bulk.all_vectors(codes, out.parent, progress) as all_codes:
         if items is None:
-            with _blamed_on(ids):
+            with _errors_name(ids):
                 measured = quality(all_codes, tokenizer=model)
         else:
             table = _open_items(tokenizer, items, column, id_column, labels)
             bulk.check_same_rows(codes, table)
             names = None if labels is None else table.labels()
             separator = " > " if names is not None and any(name and " > " in name for name in names) else None
-            with bulk.all_vectors(table, out.parent, progress) as vectors, _blamed_on(ids):
+            with bulk.all_vectors(table, out.parent, progress) as vectors, _errors_name(ids):
                 measured = quality(all_codes, vectors, model, names, separator=separator)
     page = write_page(measured, out)
     write_json(out / "quality.json", measured.to_dict())
@@ -219,7 +222,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _moved(before: Any, after: Any, policy: Policy) -> list[tuple[str, str]]:
-    """What ``reassign`` cost: an item that was moved has less in common with its neighbours."""
+    """How many items ``reassign`` moved: those share fewer codes with their neighbours."""
     return [("moved to free tuples", f"{int((before != after).any(axis=1).sum()):,}")] if policy == "reassign" else []
 
 
@@ -228,14 +231,14 @@ def _load(folder: Path) -> "Tokenizer":
 
     if not folder.is_dir():
         raise UserError(f"there is no tokenizer {folder}: 'ghrq fit' makes one")
-    with _blamed_on(folder):
+    with _errors_name(folder):
         return Tokenizer.load(folder)
 
 
 def _open_items(
     tokenizer: Path, items: Path, column: str | None, id_column: str | None, labels: str | None = None
-) -> "Table":
-    """The table with the columns given, or else those of the fit."""
+) -> "VectorTable":
+    """The table with the given columns, or else those of the fit."""
     from ghrq.data.tables import open_table
 
     remembered: dict[str, Any] = {}
@@ -249,21 +252,19 @@ def _open_items(
 
 
 def _check_folder(out: Path, items: Path) -> None:
-    """Whether a tokenizer may be written there: in place of nothing, or of another tokenizer and nothing else."""
-    from ghrq.data.tables import check_output
+    """Raise an error unless a tokenizer can be written there: it may only replace another tokenizer."""
+    from ghrq.data.outputs import check_output
 
     check_output(out, formats=None, inputs=[items])
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file: give --out the name of a folder")
     own = {"config.json", "model.safetensors", "README.md", TABLE_FILE, IDS_FILE}
-    foreign = sorted({entry.name for entry in out.iterdir()} - own) if out.exists() else []
-    if foreign:
-        raise UserError(f"{out} has other files in it, such as {foreign[0]}: give --out a new folder")
+    others = sorted({entry.name for entry in out.iterdir()} - own) if out.exists() else []
+    if others:
+        raise UserError(f"{out} has other files in it, such as {others[0]}: give --out a new folder")
 
 
 @contextmanager
-def _blamed_on(path: Path) -> Iterator[None]:
-    """A ValueError of the library becomes one line that names the file."""
+def _errors_name(path: Path) -> Iterator[None]:
+    """Turn a ValueError of the library into one line that names ``path``."""
     try:
         yield
     except UserError:

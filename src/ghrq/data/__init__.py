@@ -1,1 +1,1 @@
-"""Readers of real data, each in the format of its publisher, and what is derived from them without a model."""
+"""Readers of data sets and tables in their published formats, and what is computed from them without a model."""

@@ -1,6 +1,6 @@
-"""Tables of numbers in whatever a user has them: numpy, memory-mapped files, torch, pandas, polars, lists.
+"""Tables of numbers in memory or memory-mapped, as rows: numpy, torch, pandas, polars, lists.
 
-They are read a chunk at a time and never copied whole. The same numbers give the same chunks whatever they came in.
+They are read in chunks and never copied whole. The same numbers give the same chunks in every container.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,41 +15,42 @@ from torch import Tensor
 from ghrq.system.errors import UserError, require
 from ghrq.system.progress import Bar
 
-# A chunk: few enough bytes to stay near the processor, enough rows that Python does not matter.
+# Size of a chunk: fits into the processor's cache, with enough rows that Python's overhead does not matter.
 _CHUNK_BYTES, _LEAST_ROWS = 2**23, 256
 
 Which = slice | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The rows of a table."""
+class ArrayRows:
+    """The ``count`` rows of a table, each of ``dim`` numbers."""
 
     count: int
     dim: int
     read: Callable[[Which], Any]
-    """Some of them as they are: an array or tensor ``(m, dim)``."""
+    """Returns some rows unchecked: an array or tensor ``(m, dim)``."""
 
     def take(self, which: Which) -> Tensor:
-        """``(m, dim)`` float32, or float64 if the numbers may need it. Refuses NaN and infinite numbers."""
+        """``(m, dim)`` float32, or float64 if the numbers may need it. NaN and infinity are errors."""
         x = _floats(self.read(which))
-        if not bool(x.sum().isfinite()):  # one fast pass; or it overflowed, which the second look tells apart
-            self._complain(~x.isfinite(), which)
+        if not bool(x.sum().isfinite()):  # one fast pass; the sum may also have overflowed
+            self._check_finite(x, which)
         return x
 
     def chunks(self) -> Iterator[tuple[int, Tensor]]:
-        """All rows in their order, ``(m, dim)`` at a time, each chunk with the number of its first row."""
+        """All rows in order, in chunks ``(m, dim)``, each with the number of its first row."""
         size = max(_LEAST_ROWS, _CHUNK_BYTES // (4 * self.dim))
         for start in range(0, self.count, size):
             yield start, self.take(slice(start, start + size))
 
     def check(self, bar: Bar) -> None:
-        """Look at all rows, for what :meth:`take` refuses."""
+        """Read all rows, for the errors of :meth:`take`."""
         for _, x in self.chunks():
             bar.advance(len(x))
 
-    def _complain(self, bad: Tensor, which: Which) -> None:
-        places = bad.nonzero()
+    @staticmethod
+    def _check_finite(x: Tensor, which: Which) -> None:
+        places = (~x.isfinite()).nonzero()
         if len(places) == 0:
             return
         place, column = (int(number) for number in places[0])
@@ -60,8 +61,8 @@ class Rows:
         )
 
 
-def as_rows(table: Any) -> Rows:
-    """A table ``(n, d)`` as rows; says what is wrong with it if it is none."""
+def as_rows(table: Any) -> ArrayRows:
+    """A table ``(n, d)`` as rows; anything else is an error."""
     home = type(table).__module__.partition(".")[0]
     if hasattr(table, "toarray") or (isinstance(table, Tensor) and table.layout != torch.strided):
         raise UserError(f"X is a sparse {type(table).__name__}, expected dense data: pass X.toarray() or X.to_dense()")
@@ -81,7 +82,7 @@ def as_rows(table: Any) -> Rows:
     return _checked(array, lambda which: array[which])
 
 
-def _checked(table: Any, read: Callable[[Which], Any]) -> Rows:
+def _checked(table: Any, read: Callable[[Which], Any]) -> ArrayRows:
     shape = tuple(table.shape)
     if len(shape) != 2:
         raise UserError(
@@ -94,16 +95,16 @@ def _checked(table: Any, read: Callable[[Which], Any]) -> Rows:
         )
     if shape[1] == 0:
         raise UserError(f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
-    return Rows(*shape, read)
+    return ArrayRows(*shape, read)
 
 
 def _only_numbers(others: list[Any]) -> None:
     if others:
-        raise UserError(f"column {others[0]!r} of X does not hold numbers: choose the columns that make up the vectors")
+        raise UserError(f"column {others[0]!r} of X does not hold numbers: choose the columns of the vectors")
 
 
 def _as_array(table: Any) -> npt.NDArray[Any]:
-    """An array of anything else that numpy understands; rows of unequal lengths are found out."""
+    """Convert anything else to a numpy array; rows of unequal lengths are an error."""
     if hasattr(table, "to_numpy") and not isinstance(table, np.ndarray):
         table = table.to_numpy()  # a column of lists
     nested = isinstance(table, list | tuple) or (
@@ -122,7 +123,7 @@ def _as_array(table: Any) -> npt.NDArray[Any]:
     if array.dtype.kind == "c":
         raise UserError("Complex data not supported: expected real numbers, pass X.real and X.imag side by side")
     if array.dtype.kind not in "fiubO":
-        raise UserError(f"X holds {array.dtype}, expected numbers: choose the columns that make up the vectors")
+        raise UserError(f"X holds {array.dtype}, expected numbers: choose the columns of the vectors")
     return array
 
 
@@ -131,7 +132,7 @@ def _length(row: Any) -> int:
 
 
 def _is_wide(dtype: Any) -> bool:
-    """Whether float32 would round such numbers."""
+    """Whether float32 may round numbers of this type."""
     return not (dtype.kind == "f" and dtype.itemsize <= 4)
 
 

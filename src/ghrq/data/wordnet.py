@@ -3,9 +3,9 @@
 The three readers give the same :class:`Nouns`. WordNet 3.0 has 82,115 noun synsets, joined by 75,850 hypernym edges
 ("a dog is a canine") and 8,577 instance edges ("Einstein was a physicist").
 
-A synset is called as NLTK calls it: the first lemma in lower case, ``n``, and the number of its sense, as in
-``dog.n.01``. That number is the place of the synset among the senses of the lemma in ``index.noun``, the most frequent
-first. ``data.noun`` alone does not tell it (its ``lex_id`` is another number).
+A synset has the name that NLTK gives it: the first lemma in lower case, ``n``, and the number of its sense, as in
+``dog.n.01``. That number is the position of the synset among the senses of the lemma in ``index.noun``, the most
+frequent first. ``data.noun`` alone does not contain it (its ``lex_id`` is another number).
 """
 
 import importlib
@@ -31,7 +31,7 @@ _GET_DICT = (
     "https://wordnet.princeton.edu has them for download, and ghrq.data.wordnet.load() needs none of them"
 )
 
-# The pointers of data.noun that make the hierarchy: hypernym, instance hypernym, and the same from the other end.
+# The pointers of data.noun that form the hierarchy: hypernym, instance hypernym, and their inverses.
 _UP, _UP_INSTANCE = "@", "@i"
 _HIERARCHY = {_UP, _UP_INSTANCE, "~", "~i"}
 
@@ -41,17 +41,17 @@ class Nouns:
     """``n`` noun synsets in the order of their offsets, and the ``E`` edges of their hierarchy, sorted."""
 
     names: tuple[str, ...]
-    """As NLTK names them: ``dog.n.01``."""
+    """NLTK's names: ``dog.n.01``."""
     lemmas: tuple[str, ...]
     """The first lemma of each, as written: ``Albert_Einstein``."""
     glosses: tuple[str, ...]
     """The definition of each, without the examples."""
     offsets: npt.NDArray[np.int32]
-    """``(n,)`` their places in ``data.noun``: WordNet's own identifiers."""
+    """``(n,)`` their byte offsets in ``data.noun``: WordNet's identifiers."""
     edges: npt.NDArray[np.int32]
     """``(E, 2)`` rows of child and parent."""
     instance: npt.NDArray[np.bool_]
-    """``(E,)`` whether the child is an instance of the parent, not a kind of it."""
+    """``(E,)`` whether the child is an instance of the parent, not a hyponym."""
 
     def hypernyms(self, instances: bool = True) -> npt.NDArray[np.int32]:
         """The edges ``(E', 2)`` of child and parent, with or without the instances."""
@@ -75,7 +75,7 @@ def load(file: PathLike | None = None) -> Nouns:
         if not len(parents) == len(instance) == counts.sum():
             raise ValueError("its edges are of different numbers")
         if len(parents) and not 0 <= parents.min() <= parents.max() < size:
-            raise ValueError("an edge leads to a synset that is not there")
+            raise ValueError("an edge leads to a synset that does not exist")
         edges = np.stack((np.repeat(np.arange(size, dtype=np.int32), counts), parents), axis=1)
     except FileNotFoundError:
         raise FileNotFoundError(f"no WordNet nouns at {source}: {remedy}") from None
@@ -177,7 +177,7 @@ def _nouns(
     offsets: npt.NDArray[np.int32],
     up: list[tuple[int, int, bool]],
 ) -> Nouns:
-    """Put the pieces together; ``up`` has the child's row, the parent's offset, and whether it is an instance."""
+    """Build the result; ``up`` has the child's row, the parent's offset, and whether it is an instance."""
     table = np.array(up, dtype=np.int64).reshape(-1, 3)
     edges = np.stack((table[:, 0], np.searchsorted(offsets, table[:, 1])), axis=1).astype(np.int32)
     # NLTK gives the parents of a synset in no fixed order.
@@ -212,7 +212,7 @@ def _synset(line: str) -> tuple[int, str, list[tuple[str, int]], str]:
         for symbol, target, kind in zip(symbols, targets, types, strict=True)
         if symbol in _HIERARCHY and kind == "n"
     ]
-    # Examples are in quotation marks; what is left of their separators goes too.
+    # Examples are in quotation marks; they are removed with their separators.
     definition = re.sub('".*?"', "", gloss).strip().strip("; ")
     return int(fields[0]), fields[4], pointers, definition
 
@@ -254,7 +254,7 @@ def _dict_file(folder: PathLike, name: str) -> Path | None:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a dict file with their numbers from 1, without the licence at its top."""
+    """The lines of a dict file with their numbers from 1, without the licence at the top."""
     raw = path.read_bytes()
     try:
         text = (lzma.decompress(raw) if path.suffix == ".xz" else raw).decode()

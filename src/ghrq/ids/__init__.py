@@ -1,4 +1,4 @@
-"""Semantic IDs: code tuples as names of things."""
+"""Semantic IDs: code tuples as identifiers of items."""
 
 from ghrq.ids.catalogue import Catalogue, Neighbours
 from ghrq.ids.collisions import Policy, resolve, resolve_append, resolve_reassign

@@ -1,4 +1,4 @@
-"""The map between items and their tuples of codes, as an object and as a file."""
+"""The map between items and their code tuples, in memory and as a Parquet file."""
 
 import os
 from collections.abc import Sequence
@@ -11,42 +11,45 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ghrq.data.tables import replacing
-from ghrq.data.tables.sources import reading
-from ghrq.ids.trie import Codes, PrefixTrie
+from ghrq.data.outputs import replacing
+from ghrq.ids.trie import PrefixTrie
+from ghrq.ids.tuples import Codes
 from ghrq.system.checks import at_least
 from ghrq.system.errors import UserError, require
 
 Ids = Sequence[str] | Sequence[int] | npt.NDArray[Any]
 
-# Neighbours that are looked for at a time.
+# Neighbours searched for at once.
 _CHUNK = 2**18
+
+# Rows of a file read at once.
+_ROWS_READ = 2**16
 
 
 class Neighbours(NamedTuple):
-    """Which items are near ``B`` asked ones: those of the b-th are ``ids[indptr[b]:indptr[b + 1]]``."""
+    """The neighbours of ``B`` items: those of the b-th are ``ids[indptr[b]:indptr[b + 1]]``."""
 
     indptr: Tensor
     """``(B + 1,)`` int64."""
     ids: npt.NDArray[Any]
-    """Those that share most first codes come first, among equals in the order of the catalogue."""
+    """Sorted by the number of shared first codes, most first; ties in the order of the catalogue."""
     shared: Tensor
-    """int64: how many first codes each shares with the asked item, at least 1."""
+    """int64: how many first codes each shares with its item, at least 1."""
 
 
 class _Depth(NamedTuple):
-    """All items by their first m codes."""
+    """All items sorted by their first m codes."""
 
     node: Tensor
     """``(n,)`` the prefix of each item, as its number in the trie."""
     order: Tensor
-    """``(n,)`` rows in the order of their prefixes, those of one prefix in rising order."""
+    """``(n,)`` rows in the order of their prefixes, ascending within a prefix."""
     indptr: Tensor
-    """Where in ``order`` the rows of each prefix begin, and where the last ones end."""
+    """The rows of prefix p are ``order[indptr[p]:indptr[p + 1]]``."""
 
 
 class Catalogue:
-    """Items and their codes: look-up both ways, neighbours by shared prefix, a parquet file.
+    """Items and their codes: look-up both ways, neighbours by shared prefix, a Parquet file.
 
     >>> catalogue = Catalogue(["apple", "pear", "nail"], torch.tensor([[0, 1], [0, 2], [3, 1]]))
     >>> catalogue.codes_of(["nail"])
@@ -59,9 +62,9 @@ class Catalogue:
     ['pear']
 
     Args:
-        ids: ``n`` different strings or whole numbers: a list, a numpy array or what numpy makes one of.
+        ids: ``n`` distinct strings or whole numbers: a list, a numpy array or what numpy can convert.
         codes: ``(n, num_stages)`` integers, a tensor or an array.
-        name: what the ids are called: their column in a file.
+        name: of the ids' column in a file.
 
     Attributes:
         ids: numpy array ``(n,)``.
@@ -92,24 +95,24 @@ class Catalogue:
         return len(self.ids)
 
     def rows_of(self, ids: Ids) -> Tensor:
-        """Where the items ``ids`` (m of them) are in the catalogue: ``(m,)`` int64. An unknown one is a KeyError."""
-        asked = _plain_ids(ids).tolist()
-        rows = list(map(self._rows.get, asked))
+        """The rows ``(m,)`` int64 of the m items ``ids``. An unknown one is a KeyError."""
+        queries = _plain_ids(ids).tolist()
+        rows = list(map(self._rows.get, queries))
         if None in rows:
             raise KeyError(
                 f"{rows.count(None)} of {len(rows)} items are not in the catalogue, whose ids are like "
-                f"{next(iter(self._rows))!r}; the first is {asked[rows.index(None)]!r}"
+                f"{next(iter(self._rows))!r}; the first is {queries[rows.index(None)]!r}"
             )
         return torch.tensor(rows, dtype=torch.int64, device=self.codes.device)
 
     def codes_of(self, ids: Ids) -> Tensor:
-        """The tuples of the items ``ids`` (m of them): ``(m, num_stages)``. An unknown one is a KeyError."""
+        """The tuples ``(m, num_stages)`` of the m items ``ids``. An unknown one is a KeyError."""
         return self.codes[self.rows_of(ids)]
 
     def ids_of(self, codes: Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The item of each of ``codes (m, num_stages)``: ``(m,)``.
 
-        A tuple that no item has is a KeyError; one that several items share is a ValueError: ask :meth:`under`.
+        A tuple that no item has is a KeyError; one that several items share is a ValueError: use :meth:`under`.
         """
         tuples = torch.as_tensor(codes).to(self.codes.device)
         if tuples.dim() != 2:
@@ -117,9 +120,9 @@ class Catalogue:
         found = self._trie.items(tuples)
         count = found.indptr.diff()
         if bool((count == 0).any()):
-            first = int((count == 0).nonzero()[0])
+            unknown = tuples[count == 0]
             raise KeyError(
-                f"{int((count == 0).sum())} of {len(tuples)} tuples are nobody's, the first is {tuples[first].tolist()}"
+                f"{len(unknown)} of {len(tuples)} tuples belong to no item, the first is {unknown[0].tolist()}"
             )
         if bool((count > 1).any()):
             first = int((count > 1).nonzero()[0])
@@ -130,7 +133,7 @@ class Catalogue:
         return self.ids[found.items.cpu().numpy()]
 
     def under(self, prefix: Sequence[int] | Tensor) -> npt.NDArray[Any]:
-        """All items whose tuple begins with ``prefix`` (of up to num_stages codes), in the order of the catalogue."""
+        """All items whose tuple starts with ``prefix`` (up to num_stages codes), in the order of the catalogue."""
         wanted = torch.as_tensor(prefix, dtype=torch.int64, device=self.codes.device)
         if wanted.dim() != 1:
             raise ValueError(f"expected one prefix, a sequence of codes, got shape {tuple(wanted.shape)}")
@@ -143,33 +146,33 @@ class Catalogue:
         return self.ids[depth.order[depth.indptr[node] : depth.indptr[node + 1]].cpu().numpy()]
 
     def neighbours(self, ids: Ids, k: int) -> Neighbours:
-        """For each of the items ``ids`` (B of them) up to ``k`` others that share its first code, or more.
+        """For each of the B items ``ids``, up to ``k`` others that share at least its first code.
 
-        Those that share most codes come first, and those that share equally many in the order of the catalogue.
+        Sorted by the number of shared codes, most first; ties in the order of the catalogue.
         """
         at_least("k", k, 1, whole=True)
-        asked = self.rows_of(ids)
-        parts = [self._nearest(part, k) for part in asked.split(max(1, _CHUNK // k))]
+        queries = self.rows_of(ids)
+        parts = [self._nearest(part, k) for part in queries.split(max(1, _CHUNK // k))]
         count, rows, shared = (torch.cat(column) for column in zip(*parts, strict=True))
         return Neighbours(torch.nn.functional.pad(count.cumsum(0), (1, 0)), self.ids[rows.cpu().numpy()], shared)
 
-    def _nearest(self, asked: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """How many neighbours each of the rows ``asked (B,)`` has, at most k, then their rows and shared lengths.
+    def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Number of neighbours (at most k) of each of the rows ``queries (B,)``, then their rows and shared lengths.
 
-        If fewer than k others share m + 1 codes with an item, then among the first 2k rows that share m there are
-        the first k that share no more. So 2k rows of each depth hold all that is wanted.
+        If fewer than k others share m + 1 codes with an item, then the first 2k rows that share m codes include the
+        first k that share no more. So 2k rows of each depth are enough.
         """
         n, stages = self.codes.shape
         keys = []
         for shared, depth in enumerate(self._depths, start=1):
-            node = depth.node[asked]
-            place = depth.indptr[node].unsqueeze(1) + torch.arange(min(2 * k, n), device=asked.device)
+            node = depth.node[queries]
+            place = depth.indptr[node].unsqueeze(1) + torch.arange(min(2 * k, n), device=queries.device)
             row = depth.order[place.clamp(max=n - 1)]
-            fits = (place < depth.indptr[node + 1].unsqueeze(1)) & (row != asked.unsqueeze(1))
+            fits = (place < depth.indptr[node + 1].unsqueeze(1)) & (row != queries.unsqueeze(1))
             if shared < stages:
                 deeper = self._depths[shared].node
-                fits &= deeper[row] != deeper[asked].unsqueeze(1)
-            # In the order of keys: longest shared prefix first, then rows.
+                fits &= deeper[row] != deeper[queries].unsqueeze(1)
+            # Sorted keys: longest shared prefix first, then rows.
             keys.append(torch.where(fits, (stages - shared) * n + row, stages * n))
         key = torch.cat(keys, dim=1).sort(dim=1).values[:, :k]
         found = key < stages * n
@@ -185,7 +188,7 @@ class Catalogue:
         return depths
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a parquet file, whole or not at all: the ids under their name, ``codes`` as fixed-size lists."""
+        """Write a Parquet file atomically: the ids under their name, ``codes`` as fixed-size lists."""
         pa, parquet = require("pyarrow", "tokenizer"), require("pyarrow.parquet", "tokenizer")
         flat = pa.array(self.codes.to("cpu", torch.int32).flatten().numpy())
         codes = pa.FixedSizeListArray.from_arrays(flat, self.codes.shape[1])
@@ -197,40 +200,29 @@ class Catalogue:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Catalogue":
-        """Read a parquet file of ids and codes: the first column that is not ``codes`` has the ids."""
-        parquet = require("pyarrow.parquet", "tokenizer")
+        """Read a Parquet file of ids and codes: the first column that is not ``codes`` has the ids."""
+        pa = require("pyarrow", "tokenizer")
+        from ghrq.data.tables import CODES_COLUMN, VectorTable
+        from ghrq.data.tables.sources import ParquetSource
+
         if not Path(path).exists():
             raise UserError(f"there is no file {path}: check the name")
-        with reading(Path(path), "parquet"):
-            table = parquet.read_table(path, page_checksum_verification=True)
-        names = [name for name in table.column_names if name != "codes"]
-        if len(names) == len(table.column_names) or not names:
-            raise UserError(f"{path}: expected a column of ids and a column 'codes', got {table.column_names}")
+        source = ParquetSource(Path(path))
+        names = [name for name in source.schema.names if name != CODES_COLUMN]
+        if len(names) == len(source.schema.names) or not names:
+            raise UserError(f"{path}: expected a column of ids and a column 'codes', got {source.schema.names}")
+        ids, codes = zip(*VectorTable(source, CODES_COLUMN, names[0], None, np.int32).batches(_ROWS_READ), strict=True)
         try:
-            codes = _matrix(table.column("codes").combine_chunks())
-            if table.column(names[0]).null_count:
-                raise ValueError(f"{table.column(names[0]).null_count} ids are missing in column {names[0]!r}")
-            return cls(table.column(names[0]).to_numpy(), codes, names[0])
+            return cls(pa.chunked_array(ids).to_numpy(), np.concatenate(codes), names[0])
         except ValueError as error:
             raise UserError(f"{path}: {error}") from error
 
 
-def _matrix(column: Any) -> npt.NDArray[np.int64]:
-    """An arrow array of lists of equal length as ``(n, length)``."""
-    types = require("pyarrow", "tokenizer").types
-    kind = column.type
-    if not types.is_fixed_size_list(kind) or not types.is_integer(kind.value_type):
-        raise ValueError(f"expected the column 'codes' as fixed_size_list<int32>, got {kind}")
-    if column.null_count or column.flatten().null_count:
-        raise ValueError("some codes are missing: expected a whole tuple in every row")
-    return column.flatten().to_numpy().astype(np.int64).reshape(len(column), kind.list_size)
-
-
 def _plain_ids(ids: Ids) -> npt.NDArray[Any]:
-    """Ids as an array of Python strings or of int64, uint64 if need be, none converted from something else."""
+    """Ids as an array of Python strings or of int64 (uint64 if needed); other types are refused, not converted."""
     if isinstance(ids, str):
         raise ValueError(f"expected a sequence of ids, got the string {ids!r}: pass a list")
-    # Left to itself, numpy would make strings of numbers that stand in a list with strings.
+    # Without dtype=object, numpy would convert numbers in a list with strings to strings.
     array = np.asarray(ids, dtype=object if isinstance(ids, list | tuple) else None)
     if array.ndim != 1:
         raise ValueError(f"expected ids as a sequence, one for each item, got shape {array.shape}")
@@ -241,7 +233,7 @@ def _plain_ids(ids: Ids) -> npt.NDArray[Any]:
                 return np.array(array.tolist(), dtype=dtype)
             except OverflowError:
                 continue
-        raise ValueError("expected ids as strings or as whole numbers of 64 bits: make strings of them")
+        raise ValueError("expected ids as strings or as whole numbers of 64 bits: convert them to strings")
     if all(issubclass(kind, str) for kind in kinds):
         return array.astype(object)
     found = ", ".join(sorted(kind.__name__ for kind in kinds))

@@ -1,8 +1,8 @@
-"""What to do with items that got the same tuple of codes.
+"""Resolve collisions: items that got the same code tuple.
 
-``append``    one more token tells the items of a tuple apart, as in the paper: 0 for the first, 1, 2, … for the next;
-``reassign``  one of them keeps the tuple, the others move to the next best one that is free: all IDs keep one length;
-``none``      they share it.
+``append``    add a token that numbers the items of a tuple, as in the paper: 0, 1, 2, …;
+``reassign``  one item keeps the tuple, the others move to the nearest free tuples: all IDs keep their length;
+``none``      the items share the tuple.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball
-from ghrq.ids.trie import Codes
+from ghrq.ids.tuples import Codes, tuple_keys
 from ghrq.system.checks import at_least, check_codes, is_tensor, one_of
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Policy = Literal["append", "reassign", "none"]
 VectorsOf = Callable[[Tensor], Tensor]
 
-# Beam searches before the systematic choice, and how many times as wide as the first the second is. Items that find
-# nothing free among so many tuples are copies of each other, and a third search would find the copies' tuples again.
+# Number of beam searches before the systematic assignment, and how much wider each is than the one before. Items that
+# find no free tuple in both are copies of each other: a third search would find the same taken tuples.
 _SEARCHES, _WIDER = 2, 4
 
-# Vectors, and candidate tuples, that are held at a time.
+# Vectors, and candidate tuples, in memory at once.
 _ROWS, _TUPLES = 2**16, 2**20
 
 
@@ -36,11 +36,11 @@ def resolve(
     vectors_of: VectorsOf | None = None,
     quantizer: "ResidualQuantizer | None" = None,
 ) -> Tensor:
-    """Settle collisions among ``codes (n, N)``, a tensor or an array, by a named policy.
+    """Resolve collisions among ``codes (n, N)``, a tensor or an array, by a named policy.
 
     Returns:
         ``"append"``: ``(n, N + 1)``, see :func:`resolve_append`; ``"reassign"``: ``(n, N)``, see
-        :func:`resolve_reassign`, which needs ``vectors_of`` and ``quantizer``; ``"none"``: the codes as they are.
+        :func:`resolve_reassign`, which needs ``vectors_of`` and ``quantizer``; ``"none"``: the codes unchanged.
 
     """
     one_of("policy", policy, get_args(Policy))
@@ -49,19 +49,18 @@ def resolve(
     if policy == "none":
         return torch.as_tensor(codes)
     if vectors_of is None or quantizer is None:
-        raise ValueError("policy 'reassign' needs vectors_of and quantizer: it looks for the next best tuples")
+        raise ValueError("policy 'reassign' needs vectors_of and quantizer: it searches for the nearest free tuples")
     return resolve_reassign(codes, vectors_of, quantizer)
 
 
 def resolve_append(codes: Codes) -> Tensor:
-    """Tell the items of one tuple apart by one more token: ``codes (n, N)`` -> ``(n, N + 1)``.
+    """Add a token that distinguishes the items of a tuple: ``codes (n, N)`` -> ``(n, N + 1)``.
 
-    The token is 0, 1, 2, … among the items of a tuple in the order of their rows, so 0 for an item alone; its
-    codebook size is its maximum plus one.
+    The token counts the items of a tuple from 0 in the order of their rows; its codebook size is its maximum plus one.
     """
     codes = torch.as_tensor(codes)
     _check_shape(codes)
-    key = _keys(codes, int(codes.max()) + 1 if codes.numel() else 1)
+    key = tuple_keys(codes, int(codes.max()) + 1 if codes.numel() else 1)
     order = key.argsort(stable=True)
     token = torch.empty_like(order)
     token[order] = _places(key[order])
@@ -72,18 +71,18 @@ def resolve_append(codes: Codes) -> Tensor:
 def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQuantizer", *, beam: int = 8) -> Tensor:
     """Give every item a tuple of its own, of the same length: ``codes (n, N)`` -> ``(n, N)``, all distinct.
 
-    Of the items of one tuple the one nearest to what the tuple stands for keeps it. The others move: a beam search
-    finds the tuples nearest to each, and of all pairs of an item and a free tuple that it found, the nearest pair is
-    settled first. Who gets nothing searches once more, with a wider beam. Copies of one vector by the thousand, which
-    no beam serves, get the free last codes nearest to their tuple's, and when there are none left, any free tuple that
-    shares as many first codes as possible with theirs. Ties go to the lowest row: the result is a function of the
-    input alone. Memory is in proportion to ``n``, time to the items that collide.
+    Of the items of a tuple, the one nearest to the decoded tuple keeps it. For each of the others a beam search finds
+    the nearest tuples; of all pairs of an item and a free tuple, the nearest pair is assigned first. Items left over
+    search once more with a wider beam. Items still left over (thousands of copies of one vector) get the free last
+    codes nearest to their own, and then any free tuple that shares as many first codes as possible with theirs. Ties
+    go to the lowest row, so the result is deterministic. Memory is proportional to ``n``, time to the number of
+    colliding items.
 
     Args:
         codes: ``(n, N)`` integers, N the quantizer's ``num_stages``.
-        vectors_of: the vectors ``(m, dim)``, as they go into ``quantizer``, of ``rows (m,)`` int64 in rising order;
-            asked only for rows that collide.
-        quantizer: where the codes come from.
+        vectors_of: returns the quantizer's input vectors ``(m, dim)`` of ``rows (m,)`` int64, ascending; called only
+            with rows that collide.
+        quantizer: the one that made the codes.
         beam: width of the first search.
 
     Raises:
@@ -102,46 +101,46 @@ def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQu
             f"{len(codes)} items cannot have an ID each: {stages} stages of {size} codes make {size**stages} tuples. "
             "Use more stages or codes, or the policy 'append'"
         )
-    draft = _Draft.of(codes.long(), size)
-    waiting = _all_but_the_nearest(draft.codes, vectors_of, quantizer)
-    draft.settled[waiting.rows] = False
+    assignment = _Assignment.of(codes.long(), size)
+    waiting = _all_but_the_nearest(assignment.codes, vectors_of, quantizer)
+    assignment.settled[waiting.rows] = False
     for _ in range(_SEARCHES):
-        # A beam serves no more copies of one vector than it is wide.
+        # A beam finds tuples for at most as many copies of one vector as it is wide.
         searching = waiting.rows[_places(waiting.group) < beam].sort().values
         for rows in _pieces(searching, min(_ROWS, _TUPLES // beam)):
             found, distance = quantizer.candidates(_vectors(vectors_of, rows, quantizer), beam)
-            draft.share_out(rows, found.to(codes.device), distance.to(codes.device))
-        waiting = waiting.where(~draft.settled[waiting.rows])
+            assignment.assign_nearest(rows, found.to(codes.device), distance.to(codes.device))
+        waiting = waiting.where(~assignment.settled[waiting.rows])
         beam *= _WIDER
     rows = waiting.rows.sort().values
-    _nearest_last_codes(draft, rows, quantizer.codebooks[-1].detach().to(codes.device), quantizer.curvature)
-    _any_free(draft, rows[~draft.settled[rows]])
-    return draft.codes.to(codes.dtype)
+    _nearest_last_codes(assignment, rows, quantizer.codebooks[-1].detach().to(codes.device), quantizer.curvature)
+    _any_free(assignment, rows[~assignment.settled[rows]])
+    return assignment.codes.to(codes.dtype)
 
 
 class _Waiting(NamedTuple):
-    """Items that need another tuple, in the order of their tuples, and of one tuple the nearest first."""
+    """Items that need another tuple, sorted by their tuple, then by distance to it."""
 
     rows: Tensor
     """``(m,)``"""
     group: Tensor
-    """``(m,)`` the same number for items that have the same tuple, rising."""
+    """``(m,)`` the number of each item's tuple, ascending."""
 
     def where(self, mask: Tensor) -> "_Waiting":
         return _Waiting(self.rows[mask], self.group[mask])
 
 
-class _Draft(NamedTuple):
-    """Tuples under way; both tensors are changed in place."""
+class _Assignment(NamedTuple):
+    """The tuples of all items while they are reassigned; both tensors are changed in place."""
 
     codes: Tensor
-    """``(n, N)``: of a settled item its own tuple, else the one that it has to give up."""
+    """``(n, N)``: the final tuple of a settled item, else the one that it has to give up."""
     settled: Tensor
     """``(n,)`` bool."""
     size: int
 
     @classmethod
-    def of(cls, codes: Tensor, size: int) -> "_Draft":
+    def of(cls, codes: Tensor, size: int) -> "_Assignment":
         return cls(codes.clone(), torch.ones(len(codes), dtype=torch.bool, device=codes.device), size)
 
     def settle(self, rows: Tensor, tuples: Tensor) -> None:
@@ -149,19 +148,19 @@ class _Draft(NamedTuple):
         self.codes[rows] = tuples
         self.settled[rows] = True
 
-    def share_out(self, rows: Tensor, found: Tensor, distance: Tensor) -> None:
-        """Give ``rows (m,)`` one each of the free tuples among ``found (m, b, N)``, the nearest first, where they can.
+    def assign_nearest(self, rows: Tensor, found: Tensor, distance: Tensor) -> None:
+        """Assign free tuples to ``rows (m,)``, where possible one of its ``found (m, b, N)`` (nearest first) to each.
 
-        The nearest pair of an item and a free tuple is settled first, then the nearest of what is left. Every item asks
-        for its tuples one after the other and a tuple goes to the nearest who asked so far, who may lose it again:
-        whatever the order of asking, that ends the same.
+        Greedy: the nearest pair of an item and a free tuple first, then the nearest of the rest. Computed as deferred
+        acceptance: each item proposes to its tuples in order, a tuple accepts the nearest proposal so far and may drop
+        it for a nearer one. The result does not depend on the order of the proposals.
         """
         count, width = distance.shape
-        keys = _keys(torch.cat((self.codes[self.settled], found.flatten(0, 1))), self.size)
+        keys = tuple_keys(torch.cat((self.codes[self.settled], found.flatten(0, 1))), self.size)
         taken, wanted = keys.split((len(keys) - count * width, count * width))
         names, wanted = torch.unique(wanted, return_inverse=True)
         wanted = wanted.view(count, width)
-        # Nobody is nearer to a tuple that is taken.
+        # A taken tuple accepts no proposal.
         nearest = torch.where(torch.isin(names, taken), -torch.inf, torch.inf).to(distance.dtype)
         holder = torch.full_like(names, count)
         place = torch.zeros_like(rows)
@@ -183,8 +182,8 @@ class _Draft(NamedTuple):
 
 
 def _all_but_the_nearest(codes: Tensor, vectors_of: VectorsOf, quantizer: "ResidualQuantizer") -> _Waiting:
-    """The items that share a tuple, without the one of each tuple that is nearest to what the tuple stands for."""
-    _, group, counts = torch.unique(_keys(codes, quantizer.codebook_size), return_inverse=True, return_counts=True)
+    """The items that share a tuple, except the one nearest to each decoded tuple."""
+    _, group, counts = torch.unique(tuple_keys(codes, quantizer.codebook_size), return_inverse=True, return_counts=True)
     rows = (counts[group] > 1).nonzero().squeeze(1)
     distance = torch.empty(len(rows), dtype=torch.float64, device=codes.device)
     for part, target in zip(_pieces(rows, _ROWS), _pieces(distance, _ROWS), strict=True):
@@ -196,40 +195,39 @@ def _all_but_the_nearest(codes: Tensor, vectors_of: VectorsOf, quantizer: "Resid
     return shared.where(_places(shared.group) > 0)
 
 
-def _nearest_last_codes(draft: _Draft, rows: Tensor, book: Tensor, c: float) -> None:
-    """Let ``rows (m,)`` change their last code only, to the free ones nearest to it in ``book (K, d)``.
+def _nearest_last_codes(assignment: _Assignment, rows: Tensor, book: Tensor, c: float) -> None:
+    """Change only the last code of ``rows (m,)``, to the free codes nearest to it in ``book (K, d)``.
 
-    What comes before the last code is added on the left, an isometry: as far as two last codes are from each other,
-    so far are the two tuples.
+    Adding the other codes on the left is an isometry: the distance of two such tuples is that of their last codes.
     """
     if not len(rows):
         return
-    settled, waiting = _prefixes(draft, rows, draft.codes.shape[1] - 1)
-    free = draft.size - torch.bincount(settled, minlength=int(settled.max()) + 1)
+    settled, waiting = _prefixes(assignment, rows, assignment.codes.shape[1] - 1)
+    free = assignment.size - torch.bincount(settled, minlength=int(settled.max()) + 1)
     order = waiting.argsort(stable=True)
     able = rows[order[_places(waiting[order]) < free[waiting[order]]]]
-    for part in _pieces(able, _TUPLES // draft.size):
-        own, index = draft.codes[part, -1].unique(return_inverse=True)
+    for part in _pieces(able, _TUPLES // assignment.size):
+        own, index = assignment.codes[part, -1].unique(return_inverse=True)
         distance, last = ball.pairwise_distance(book[own].double(), book.double(), c).sort(dim=1, stable=True)
-        first = draft.codes[part, :-1].unsqueeze(1).expand(-1, draft.size, -1)
-        draft.share_out(part, torch.cat((first, last[index].unsqueeze(-1)), dim=-1), distance[index])
+        first = assignment.codes[part, :-1].unsqueeze(1).expand(-1, assignment.size, -1)
+        assignment.assign_nearest(part, torch.cat((first, last[index].unsqueeze(-1)), dim=-1), distance[index])
 
 
-def _any_free(draft: _Draft, rows: Tensor) -> None:
-    """Settle all of ``rows (m,)``: each on the first free tuple that shares as many first codes with its as any does.
+def _any_free(assignment: _Assignment, rows: Tensor) -> None:
+    """Assign all of ``rows (m,)``: each to the first free tuple among those with the longest prefix in common with its.
 
-    Under one prefix there are ``K^L`` tuples, numbered by their last L codes. So many are free before the taken tuple
-    T as ``T`` less the taken ones before it, which tells by binary search where the r-th free one is.
+    Under one prefix there are ``K^L`` tuples, numbered by their last L codes. The free ones before the taken tuple T
+    are ``T`` minus the taken ones before it; binary search on that finds the r-th free tuple.
     """
-    stages = draft.codes.shape[1]
+    stages = assignment.codes.shape[1]
     for length in range(2, stages + 1):
         if not len(rows):
             return
-        # Never far above n: under a prefix that has room for all n items nobody is left.
-        width = draft.size**length
-        settled, waiting = _prefixes(draft, rows, stages - length)
+        # Never much larger than n: under a prefix with room for all n items no item is left over.
+        width = assignment.size**length
+        settled, waiting = _prefixes(assignment, rows, stages - length)
         here = torch.isin(settled, waiting)
-        number = _keys(draft.codes[draft.settled][here, -length:], draft.size)
+        number = tuple_keys(assignment.codes[assignment.settled][here, -length:], assignment.size)
         taken = (settled[here] * width + number).sort().values
         prefix = taken // width
         before = torch.arange(len(taken), device=taken.device) - torch.searchsorted(prefix, prefix)
@@ -240,39 +238,28 @@ def _any_free(draft: _Draft, rows: Tensor) -> None:
         skipped = torch.searchsorted(free, waiting * (width + 1) + place, right=True)
         number = place + skipped - torch.searchsorted(prefix, waiting)
         fits = number < width
-        tuples = draft.codes[rows[fits]]
+        tuples = assignment.codes[rows[fits]]
         for stage in range(stages - 1, stages - length - 1, -1):
-            tuples[:, stage] = number[fits] // draft.size ** (stages - 1 - stage) % draft.size
-        draft.settle(rows[fits], tuples)
+            tuples[:, stage] = number[fits] // assignment.size ** (stages - 1 - stage) % assignment.size
+        assignment.settle(rows[fits], tuples)
         rows = rows[~fits].sort().values
 
 
-def _prefixes(draft: _Draft, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-    """Numbers of the prefixes of ``depth`` codes: of the settled tuples, and of those that ``rows (m,)`` give up."""
-    firsts = torch.cat((draft.codes[draft.settled, :depth], draft.codes[rows, :depth]))
-    numbers = torch.unique(_keys(firsts, draft.size), return_inverse=True)[1]
+def _prefixes(assignment: _Assignment, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+    """Numbers of the prefixes of ``depth`` codes: of the settled tuples, and of the tuples of ``rows (m,)``."""
+    firsts = torch.cat((assignment.codes[assignment.settled, :depth], assignment.codes[rows, :depth]))
+    numbers = torch.unique(tuple_keys(firsts, assignment.size), return_inverse=True)[1]
     settled, waiting = numbers.split((len(numbers) - len(rows), len(rows)))
     return settled, waiting
 
 
-def _keys(codes: Tensor, size: int) -> Tensor:
-    """One integer for each row of ``codes (n, m)``, in the order of the tuples: equal for equal ones."""
-    key, bound = torch.zeros(len(codes), dtype=torch.int64, device=codes.device), 1
-    for column in codes.unbind(1):
-        if bound * size >= 2**63:  # only those that occur are numbered on
-            names, key = torch.unique(key, return_inverse=True)
-            bound = len(names)
-        key, bound = key * size + column, bound * size
-    return key
-
-
 def _places(group: Tensor) -> Tensor:
-    """The place of each element among its equals: ``group (m,)`` rising -> 0, 1, 2, … for each value."""
+    """Position of each element among equal ones: ``group (m,)`` ascending -> 0, 1, 2, … for each value."""
     return torch.arange(len(group), device=group.device) - torch.searchsorted(group, group)
 
 
 def _pieces(values: Tensor, length: int) -> tuple[Tensor, ...]:
-    """``values (n, ...)`` in pieces of ``length`` or less; none of nothing."""
+    """``values (n, ...)`` in pieces of at most ``length``; no piece if empty."""
     return values.split(max(1, length)) if len(values) else ()
 
 

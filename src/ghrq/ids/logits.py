@@ -1,4 +1,4 @@
-"""Constrained generation: only the tuples of a catalogue can come out of a language model."""
+"""Constrained generation: a language model can only generate the tuples of a catalogue."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -11,24 +11,24 @@ from ghrq.system.checks import at_least
 
 
 class TrieLogitsProcessor:
-    """Let ``transformers``' ``generate`` produce no ID but those in a trie, whole batches and beams at once.
+    """Restrict ``transformers``' ``generate`` to the IDs of a trie, for whole batches and beams at once.
 
     >>> processor = TrieLogitsProcessor(trie, eos_token=1, first_token=2)
     >>> tokens = model.generate(**inputs, logits_processor=[processor], num_beams=20, max_new_tokens=trie.num_stages)
     >>> codes = processor.codes(tokens)
 
-    The i-th token after the prompt stands for the i-th code: ``offsets[i] + code``. After the last code only
-    ``eos_token`` is allowed, after that only ``pad_token``. Before ``generate`` draws, its own options (temperature,
-    top_k, top_p) see the constrained scores.
+    The i-th token after the prompt encodes the i-th code: ``offsets[i] + code``. After the last code only
+    ``eos_token`` is allowed, after that only ``pad_token``. The options of ``generate`` for sampling (temperature,
+    top_k, top_p) apply to the constrained scores.
 
     Args:
         trie: the tuples that may be generated.
-        eos_token: what ends an ID; it cannot be the token of a code.
+        eos_token: ends an ID; it cannot be the token of a code.
         first_token: the token of code 0 of the first stage, the other stages following without gaps:
             ``offsets[i] = first_token + i·codebook_size`` where all stages have one size.
-        offsets: the token of code 0 of each stage, if they lie otherwise.
-        pad_token: what follows ``eos_token``; by default ``eos_token`` again.
-        prompt_length: how many tokens each row has before its ID: 1, the start token, for encoder-decoder models;
+        offsets: the token of code 0 of each stage, if they are not contiguous.
+        pad_token: follows ``eos_token``; by default ``eos_token`` again.
+        prompt_length: number of tokens before the ID in each row: 1, the start token, for encoder-decoder models;
             ``input_ids.shape[1]`` of the call for decoder-only models (pad prompts on the left).
 
     """
@@ -63,9 +63,9 @@ class TrieLogitsProcessor:
         )
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """``scores (B, vocabulary)`` after ``input_ids (B, length)``, minus infinity for what must not come next.
+        """``scores (B, vocabulary)`` after ``input_ids (B, length)``, minus infinity for forbidden tokens.
 
-        A beam that left the trie, because there were fewer IDs than beams, has nothing that can come next.
+        A beam outside the trie (there were fewer IDs than beams) has no token that can come next.
         """
         depth = input_ids.shape[1] - self.prompt_length
         if depth < 0:
@@ -92,10 +92,10 @@ class TrieLogitsProcessor:
         return result
 
     def codes(self, sequences: Tensor) -> Tensor:
-        """The IDs in what ``generate`` returned: ``(B, length)``, at least prompts and IDs -> ``(B, num_stages)``.
+        """The IDs in the output of ``generate``: ``(B, length)``, at least prompts and IDs -> ``(B, num_stages)``.
 
         Raises:
-            ValueError: if a row is no ID of the trie.
+            ValueError: if a row is not an ID of the trie.
 
         """
         length = self.prompt_length + self.trie.num_stages

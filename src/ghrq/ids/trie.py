@@ -3,42 +3,38 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ghrq.ids.tuples import Codes
 from ghrq.system.checks import at_least, check_codes
-
-Codes = Tensor | npt.NDArray[np.integer]
-"""What a quantizer or a tokenizer gives."""
 
 
 class Items(NamedTuple):
-    """Which items ``B`` tuples belong to: those of tuple b are ``items[indptr[b]:indptr[b + 1]]``."""
+    """The items of ``B`` tuples: those of tuple b are ``items[indptr[b]:indptr[b + 1]]``."""
 
     indptr: Tensor
     """``(B + 1,)`` int64."""
     items: Tensor
-    """int64: rows of the codes that the trie was made of, in rising order for each tuple."""
+    """int64: rows of the trie's codes, ascending for each tuple."""
 
 
 class PrefixTrie:
-    """All prefixes of the code tuples of ``n`` items, as sorted tensors: which code may come next, whose tuple it is.
+    """All prefixes of the code tuples of ``n`` items, as sorted tensors.
 
     A node of depth m is a distinct prefix of m codes; the nodes of one depth are numbered from 0 in the order of their
-    tuples, and the root is node 0 of depth 0. Each depth keeps one sorted tensor ``parent·size + code``,
-    so a child is found by binary search, the children of a node lie next to each other, and memory is some
-    ``8·n·(num_stages + 1)`` bytes at most.
+    tuples, and the root is node 0 of depth 0. Each depth keeps one sorted tensor ``parent·size + code``, so a child is
+    found by binary search and the children of a node are adjacent. Memory is at most about ``8·n·(num_stages + 1)``
+    bytes.
 
     Args:
         codes: ``(n, num_stages)`` integers from 0 to below ``codebook_size``, a tensor or an array; several items
             may share a tuple.
-        codebook_size: number of codes of each stage: one for all, or one for each (an appended token has its own).
+        codebook_size: number of codes of each stage: one int for all, or one for each (an appended token has its own).
 
     Attributes:
         sizes: number of codes of each stage.
-        codebook_size: the greatest of them.
+        codebook_size: the largest of them.
 
     """
 
@@ -71,7 +67,7 @@ class PrefixTrie:
 
     @property
     def num_tuples(self) -> int:
-        """How many distinct tuples there are."""
+        """Number of distinct tuples."""
         return len(self._edges[-1])
 
     def to(self, device: torch.device | str) -> "PrefixTrie":
@@ -89,22 +85,20 @@ class PrefixTrie:
         low = nodes.flatten() * size
         first = torch.searchsorted(edges, low)
         count = torch.searchsorted(edges, low + size) - first
-        # The n-th child of all nodes together is so many places after the first child of its own node.
-        owner = torch.repeat_interleave(count)
-        within = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+        owner, place = _ranges(first, count)
         result = torch.zeros(len(low), size, dtype=torch.bool, device=low.device)
-        result[owner, edges[first[owner] + within] - low[owner]] = True
+        result[owner, edges[place] - low[owner]] = True
         return result.view(*nodes.shape, size)
 
     def child(self, nodes: Tensor, codes: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """Go from ``nodes (...)`` of ``depth`` on by ``codes (...)``: the nodes there, and whether they exist (bool).
+        """The children of ``nodes (...)`` of ``depth`` under ``codes (...)``, and whether they exist (bool).
 
-        Where there is no such child, the node is some node.
+        Where a child does not exist, its node number is arbitrary.
         """
         edges, size = self._edges[depth], self.sizes[depth]
         wanted = nodes * size + codes
         place = torch.searchsorted(edges, wanted).clamp_(max=len(edges) - 1)
-        # A code out of range would be another node's child.
+        # A code out of range would match another node's child.
         return place, (edges[place] == wanted) & (codes >= 0) & (codes < size)
 
     def walk(self, prefixes: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,7 +117,7 @@ class PrefixTrie:
     def allowed_tokens(self, prefixes: Tensor) -> Tensor:
         """Which codes may follow ``prefixes (B, m)``, m below num_stages: ``(B, sizes[m])`` bool.
 
-        After a prefix that no item has, none.
+        All False after a prefix that no item has.
         """
         depth = prefixes.shape[-1]
         if depth >= self.num_stages:
@@ -132,20 +126,24 @@ class PrefixTrie:
         return self.children(node, depth) & known.unsqueeze(-1)
 
     def count(self, tuples: Tensor) -> Tensor:
-        """How many items have each of ``tuples (..., num_stages)``: ``(...)`` int64."""
+        """Number of items of each of ``tuples (..., num_stages)``: ``(...)`` int64."""
         leaf, known = self._leaves(tuples)
         return (self._indptr[leaf + 1] - self._indptr[leaf]) * known
 
     def items(self, tuples: Tensor) -> Items:
-        """All items that have each of ``tuples (B, num_stages)``; none where no item has it."""
+        """The items of each of ``tuples (B, num_stages)``."""
         leaf, known = self._leaves(tuples)
         start, count = self._indptr[leaf], (self._indptr[leaf + 1] - self._indptr[leaf]) * known
         indptr = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-        owner = torch.repeat_interleave(count)
-        within = torch.arange(len(owner), device=owner.device) - indptr[owner]
-        return Items(indptr, self._items[start[owner] + within])
+        return Items(indptr, self._items[_ranges(start, count)[1]])
 
     def _leaves(self, tuples: Tensor) -> tuple[Tensor, Tensor]:
         if tuples.dim() == 0 or tuples.shape[-1] != self.num_stages:
             raise ValueError(f"expected tuples of shape (..., {self.num_stages}), got shape {tuple(tuples.shape)}")
         return self.walk(tuples)
+
+
+def _ranges(start: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers ``start[i] … start[i] + count[i] - 1`` for each i, concatenated; first, the i of each."""
+    owner = torch.repeat_interleave(count)
+    return owner, torch.arange(len(owner), device=owner.device) + (start - (count.cumsum(0) - count))[owner]

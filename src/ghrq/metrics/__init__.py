@@ -1,1 +1,1 @@
-"""How good codes, embeddings and rankings are."""
+"""Measures of codes, embeddings, rankings and generated images."""

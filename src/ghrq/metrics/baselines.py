@@ -1,8 +1,8 @@
-"""What link prediction in a hierarchy reaches without a model: the bar that any score has to be held against.
+"""Baselines of link prediction in a hierarchy, without a model.
 
-Both rank by how often a node is an ancestor in training (equal counts: the lower index first), and both count per test
-pair (u, v): is v among the first k of u's list? *Filtered* means that the training ancestors of u are taken out of its
-list first, since they are known and cannot be the answer.
+Both rank by how often a node is an ancestor in training (equal counts: the lower index first), and both count test
+pairs (u, v) with v among the first k of u's list. *Filtered* means that the training ancestors of u are first removed
+from its list, since they are known and cannot be the answer.
 
 On the closure split of WordNet 3.0 (15 % held out, mean of seeds 0 to 4, spread ±0.15, in %, k = 10):
 
@@ -14,9 +14,9 @@ hypernyms only            41.1         44.5        80.3         84.3       84.3
 with instances            41.6         44.5        80.1         84.4       84.4
 ==================  ==========  ===========  ==========  ===========  =========
 
-The figures quoted elsewhere, 41 and 80, are the unfiltered ones. A filtered score has to be held against the filtered
-ones: lists without the training ancestors are shorter than ten, so composition then finds all that is reachable. On
-the direct split composition finds nothing: 0.
+The figures quoted elsewhere, 41 and 80, are the unfiltered ones. Compare a filtered score with the filtered ones: lists
+without the training ancestors are shorter than ten, so composition then finds all that is reachable. On the direct
+split composition finds nothing: 0.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from ghrq.data.closure import Edges, Ints, closure
 
 
 class Recall(NamedTuple):
-    """Shares of the test pairs whose ancestor is found."""
+    """Fractions of the test pairs whose ancestor is found."""
 
     unfiltered: float
     """Among the first k of the list."""
@@ -41,7 +41,7 @@ class Recall(NamedTuple):
 
 
 def popularity_recall(train: Edges, test: Edges, k: int = 10) -> Recall:
-    """The same list for everybody: all ancestors of training, the most frequent first.
+    """The same list for every node: all ancestors in training, the most frequent first.
 
     ``train (M1, 2)`` and ``test (M2, 2)`` are pairs of a node and an ancestor.
     """
@@ -55,10 +55,10 @@ def popularity_recall(train: Edges, test: Edges, k: int = 10) -> Recall:
 
 
 def composition_recall(train: Edges, test: Edges, size: int, k: int = 10) -> Recall:
-    """The list of u: all that chains of training pairs lead to from u, the most frequent ancestor first.
+    """The list of u: all nodes that chains of training pairs reach from u, the most frequent ancestor first.
 
-    ``train (M1, 2)`` and ``test (M2, 2)`` are pairs of a node and an ancestor among ``size`` nodes. Chains of one pair,
-    the training ancestors themselves, are in the list, too; filtering takes them out.
+    ``train (M1, 2)`` and ``test (M2, 2)`` are pairs of a node and an ancestor among ``size`` nodes. The list includes
+    chains of one pair, the training ancestors themselves; filtering removes them.
     """
     train, test = _checked(train, test, size, k)
     ranks, _ = _ranks(train, size)
@@ -81,7 +81,7 @@ def random_codes(count: int, codebook_size: int, num_stages: int, seed: int) -> 
 
 
 def _recall(listed: npt.NDArray[np.bool_], place: Ints, filtered_place: Ints, k: int) -> Recall:
-    """From the places (0 is the first) of the test ancestors that are ``listed`` at all, each ``(M2,)``."""
+    """From the positions (from 0) of the test ancestors and whether they are ``listed`` at all, each ``(M2,)``."""
     return Recall(
         float((listed & (place < k)).mean()), float((listed & (filtered_place < k)).mean()), float(listed.mean())
     )
@@ -101,7 +101,7 @@ def _by_rank(pairs: Ints, ranks: Ints, size: int) -> Ints:
 
 
 def _count_before(keys: Ints, nodes: Ints, rank: Ints, size: int) -> Ints:
-    """How many ancestors of each node, in ``keys`` of :func:`_by_rank`, have a smaller rank: ``(M2,)``."""
+    """Number of ancestors of each node, in ``keys`` of :func:`_by_rank`, with a smaller rank: ``(M2,)``."""
     return np.searchsorted(keys, nodes * size + rank) - np.searchsorted(keys, nodes * size)
 
 

@@ -1,10 +1,10 @@
-"""How good generated pictures are: Fréchet distance and Inception Score, on Inception-v3 or on a small classifier.
+"""Quality of generated images: Fréchet distance and Inception Score, by Inception-v3 or a small classifier.
 
-FID is the Fréchet distance of Inception's features. The Inception Score is :func:`inception_score` of what Inception's
-last layer, a file of its own (:mod:`ghrq.data.inception`), makes of the same features. Any classifier can take its
-place, such as :class:`ghrq.nets.classifier.SmallClassifier`.
+FID is the Fréchet distance of Inception's features. The Inception Score is :func:`inception_score` of the output of
+Inception's last layer, which is a separate file (:mod:`ghrq.data.inception`). Any classifier can replace Inception,
+such as :class:`ghrq.nets.classifier.SmallClassifier`.
 
-Both depend on the number of pictures (few make the Fréchet distance larger): compare only numbers of equal counts.
+Both depend on the number of images (few make the Fréchet distance larger): compare only values for equal counts.
 """
 
 import hashlib
@@ -31,10 +31,10 @@ PathLike = str | os.PathLike[str]
 
 
 class Inception(nn.Module):
-    """Inception-v3 as FID wants it: pictures ``(B, 1 or 3, height, width)`` uint8 -> features ``(B, 2048)`` float32.
+    """Inception-v3 for FID: images ``(B, 1 or 3, height, width)`` uint8 -> features ``(B, 2048)`` float32.
 
-    Pictures are resized to 299×299 as torchmetrics does (bilinear, antialiased where they shrink), grey ones repeated
-    to three channels, and scaled by ``(x - 128) / 128``, as this network was trained. torchmetrics takes it as its
+    Images are resized to 299×299 as in torchmetrics (bilinear, antialiased when shrinking), grey ones repeated to three
+    channels, and scaled by ``(x - 128) / 128``, as in the training of this network. torchmetrics accepts it as
     ``feature``.
     """
 
@@ -49,22 +49,22 @@ class Inception(nn.Module):
         """See the class."""
         _check_images(images)
         if images.shape[1] not in (1, 3):
-            raise ValueError(f"Inception takes pictures of 1 or 3 channels, got {images.shape[1]}")
+            raise ValueError(f"Inception takes images of 1 or 3 channels, got {images.shape[1]}")
         size = (self.size, self.size)
         # Grey ones are resized first: a third of the work.
         x = F.interpolate(images.float(), size, mode="bilinear", align_corners=False, antialias=True)
         x = ((x - 128.0) / 128.0).expand(-1, 3, -1, -1)
-        # With the channels last its convolutions are half as fast again.
+        # With channels last its convolutions are 1.5 times as fast.
         return self.network(x.contiguous(memory_format=torch.channels_last))
 
 
 def inception(path: PathLike) -> Inception:
-    """The network of the file that :func:`ghrq.data.inception.weights` finds. Any other file is refused."""
-    # TorchScript is a program: only the one known file is ever opened. It cannot be had in another form.
+    """The network of the file that :func:`ghrq.data.inception.weights` finds. Any other file is an error."""
+    # TorchScript can run code: only the one known file is opened. The network is published in no other form.
     check(Path(path), SHA256)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        # Frozen, its normalisations become part of its convolutions: a fifth faster.
+        # Freezing fuses its normalisations into its convolutions: a fifth faster.
         return Inception(torch.jit.freeze(torch.jit.load(path, map_location="cpu").eval())).eval()
 
 
@@ -72,7 +72,7 @@ def last_layer(path: PathLike) -> Tensor:
     """Of the file that :func:`ghrq.data.inception.complete_weights` finds, the last layer: ``(1008, 2048)``.
 
     Features ``(n, 2048)`` times its transpose are the logits of the Inception Score. As in torchmetrics and in the
-    score's first program, the layer's bias has no part in them.
+    original program, the layer's bias is not used.
     """
     layer: Tensor = torch.load(check(Path(path), COMPLETE_SHA256), map_location="cpu", weights_only=True)["fc.weight"]
     return layer
@@ -80,10 +80,10 @@ def last_layer(path: PathLike) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What the Fréchet distance needs of the features of a set of pictures."""
+    """Mean and covariance of the features of a set of images, for the Fréchet distance."""
 
     count: int
-    """n, how many pictures."""
+    """n, the number of images."""
     mean: Tensor = field(repr=False)
     """``(d,)`` float64."""
     covariance: Tensor = field(repr=False)
@@ -96,13 +96,13 @@ class Features:
 
 @torch.no_grad()
 def extract(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Progress | None = None) -> Tensor:
-    """The features of pictures ``(n, num_features)``.
+    """The features ``(n, num_features)`` of images.
 
     Args:
-        network: from pictures ``(B, channels, height, width)`` to features ``(B, num_features)``.
+        network: from images ``(B, channels, height, width)`` to features ``(B, num_features)``.
         images: ``(n, channels, height, width)`` uint8.
-        batch: how many at a time.
-        progress: to be told how far it is.
+        batch: images at once.
+        progress: shows how far it is.
 
     """
     _check_images(images)
@@ -118,10 +118,10 @@ def extract(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Pr
 
 
 def summarize(features: Tensor, batch: int = 256) -> Features:
-    """Features ``(n, d)`` of at least two pictures, summed up by torchmetrics."""
+    """Features ``(n, d)`` of at least two images, summarised by torchmetrics."""
     n, d = features.shape
     if n < 2:
-        raise ValueError(f"a covariance needs at least 2 pictures, got {n}")
+        raise ValueError(f"a covariance needs at least 2 images, got {n}")
     metric = require("torchmetrics.image.fid", "image").FrechetInceptionDistance(feature=_Given(d))
     for part in features.split(batch):
         metric.update(part, real=False)
@@ -145,14 +145,14 @@ def collect_once(
     batch: int = 32,
     progress: Progress | None = None,
 ) -> Features:
-    """:func:`collect`, kept in ``folder`` for the next time and for whoever wants the same now.
+    """:func:`collect`, cached in ``folder``, with a lock for parallel runs.
 
     Args:
-        folder: of the cache; made if it is not there.
-        name: of data set and split, such as ``mnist-train``: for the reader of the folder.
-        weights: a SHA-256 of the network's, such as :data:`ghrq.data.inception.SHA256`.
+        folder: of the cache; created if it does not exist.
+        name: of data set and split, such as ``mnist-train``: part of the file's name.
+        weights: SHA-256 of the network's weights, such as :data:`ghrq.data.inception.SHA256`.
         network: see :func:`collect`.
-        images: see there; the cache goes by their content, so other pictures of one name are not mistaken for these.
+        images: see there; the cache's key is a hash of their content.
         batch: see there.
         progress: see there.
 
@@ -165,7 +165,7 @@ def collect_once(
         return kept
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The runs of a table come here at the same time: one does the work, the others wait for it.
+        # Parallel runs need the same features: one computes them, the others wait.
         with filelock.FileLock(path.with_suffix(".lock")):
             if (kept := _read(path, len(images))) is not None:
                 return kept
@@ -180,7 +180,7 @@ def _read(path: Path, count: int) -> Features | None:
     try:
         kept = safetensors.torch.load_file(path)
         return Features(count, kept["mean"], kept["covariance"])
-    except (FileNotFoundError, SafetensorError, KeyError):  # not there, or damaged: a cache is simply made anew
+    except (FileNotFoundError, SafetensorError, KeyError):  # missing or damaged: compute it again
         return None
 
 
@@ -188,8 +188,8 @@ def frechet_distance(mean1: Tensor, covariance1: Tensor, mean2: Tensor, covarian
     """The squared Fréchet (2-Wasserstein) distance of two Gaussians, in float64.
 
     ``‖m₁ - m₂‖² + tr(C₁ + C₂ - 2 (C₁C₂)^½)`` for means ``(d,)`` and covariances ``(d, d)``. With any factors
-    ``C = RRᵀ``, the trace of the root is the sum of the singular values of ``R₁ᵀR₂``: no root of a matrix that is not
-    symmetric, and no square of what a small eigenvalue means.
+    ``C = RRᵀ``, the trace of the root is the sum of the singular values of ``R₁ᵀR₂``: no root of a non-symmetric
+    matrix, and small eigenvalues keep their precision.
     """
     mean1, covariance1, mean2, covariance2 = (t.double() for t in (mean1, covariance1, mean2, covariance2))
     d = len(mean1)
@@ -198,25 +198,25 @@ def frechet_distance(mean1: Tensor, covariance1: Tensor, mean2: Tensor, covarian
         raise ValueError(f"expected means (d,) and covariances (d, d), got {shapes}")
     for tensor in (mean1, covariance1, mean2, covariance2):
         if not tensor.isfinite().all():
-            raise ValueError("some features are not finite: the Fréchet distance would not be, either")
+            raise ValueError("some features are not finite: the Fréchet distance would not be either")
     root = torch.linalg.svdvals(_factor(covariance1).T @ _factor(covariance2)).sum()
     distance = (mean1 - mean2).square().sum() + covariance1.trace() + covariance2.trace() - 2.0 * root
-    # Not negative but for rounding.
+    # Negative only by rounding.
     return max(0.0, float(distance))
 
 
 def inception_score(probabilities: Tensor, splits: int = 10, seed: int = 42) -> tuple[float, float]:
     """The Inception Score of class probabilities ``(n, classes)``: mean and standard deviation over ``splits`` parts.
 
-    Of a part, ``exp(mean KL(p ‖ mean p)) = exp(H(mean p) - mean H(p))``: from 1, all predictions alike, to the number
-    of classes, all certain and all classes equally often. The rows are shuffled by ``seed`` first, as pictures may be
+    For one part, ``exp(mean KL(p ‖ mean p)) = exp(H(mean p) - mean H(p))``: from 1, equal predictions, to the number of
+    classes, all certain and all classes equally frequent. The rows are first shuffled by ``seed``, as images may be
     sorted by class. The deviation is of a sample (n - 1), and 0 for one part.
     """
     p = probabilities.detach().double()
     if p.dim() != 2 or not 1 <= splits <= len(p):
         raise ValueError(f"expected probabilities (n, classes) and from 1 to n splits, got {tuple(p.shape)}, {splits}")
     if not bool((p >= 0.0).all()) or not torch.allclose(p.sum(1), p.new_ones(()), atol=1e-4):
-        raise ValueError("these are not probabilities: of logits, take softmax(-1) first")
+        raise ValueError("these are not probabilities: apply softmax(-1) to logits first")
     order = torch.randperm(len(p), generator=torch.Generator().manual_seed(seed))
     entropy = torch.special.entr
     parts = p[order].tensor_split(splits)
@@ -225,7 +225,7 @@ def inception_score(probabilities: Tensor, splits: int = 10, seed: int = 42) -> 
 
 
 class _Given(nn.Identity):
-    """In place of torchmetrics' network: the features are there already."""
+    """Replaces torchmetrics' network: the features are computed already."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class _Given(nn.Identity):
 
 
 def _factor(covariance: Tensor) -> Tensor:
-    """``R (d, r)`` with ``RRᵀ`` the covariance, r its numerical rank: of few pictures, far below d."""
+    """``R (d, r)`` with ``RRᵀ`` the covariance, r its numerical rank: far below d for few images."""
     values, vectors = torch.linalg.eigh(covariance)
     kept = values > values[-1].clamp(min=0.0) * len(values) * torch.finfo(torch.float64).eps
     return vectors[:, kept] * values[kept].sqrt()
@@ -242,6 +242,6 @@ def _factor(covariance: Tensor) -> Tensor:
 def _check_images(images: Tensor) -> None:
     if images.dtype != torch.uint8 or images.dim() != 4:
         raise ValueError(
-            f"expected pictures (n, channels, height, width) of uint8, got {tuple(images.shape)} of {images.dtype}: "
-            "of numbers from 0 to 1, take (255 * x).round().byte()"
+            f"expected images (n, channels, height, width) of uint8, got {tuple(images.shape)} of {images.dtype}: "
+            "convert numbers from 0 to 1 with (255 * x).round().byte()"
         )

@@ -1,8 +1,8 @@
-"""Codes and a hierarchy: how many things share a tuple, and how alike those that do are.
+"""Codes compared with a hierarchy: how many items share a tuple, and how similar those items are.
 
-An average over groups that share a tuple says little by itself: what counts is how far it is above groups of the same
-sizes drawn at random, and how many groups there are. :func:`group_similarity` gives all of that for any measure of
-pairs: :func:`path_similarity` and :func:`wu_palmer_similarity` in the hierarchy, :func:`cosine_similarity` of vectors.
+An average over groups that share a tuple means little alone: compare it with random groups of the same sizes, and
+look at the number of groups. :func:`group_similarity` gives all of that for any measure of pairs:
+:func:`path_similarity` and :func:`wu_palmer_similarity` in the hierarchy, :func:`cosine_similarity` of vectors.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,55 +11,52 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ghrq.data.ragged import ranges, starts
+from ghrq.ids.tuples import count_distinct, tuple_ids
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Measure = Callable[[Ints], Floats]
 
-# Pairs worked on at a time.
+# Pairs processed at once.
 _CHUNK = 2**17
 
 
-# --- tuples that are shared ----------------------------------------------------------------------------------
+# --- shared tuples -------------------------------------------------------------------------------------------
 
 
 class Groups(NamedTuple):
-    """Groups of things: those of group g are ``members[indptr[g]:indptr[g + 1]]``."""
+    """Groups of items: those of group g are ``members[indptr[g]:indptr[g + 1]]``."""
 
     indptr: Ints
     members: Ints
 
 
-def tuple_ids(codes: npt.ArrayLike) -> Ints:
-    """``codes (n, N)`` -> ``(n,)``: the same number, from 0 on, for the same tuple."""
-    table = np.asarray(codes)
-    if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
-        raise ValueError(f"expected codes as integers (n, N), got {table.dtype} of shape {table.shape}")
-    ids = np.zeros(len(table), dtype=np.int64)
-    for column in table.T.astype(np.int64):
-        # Codes are made small first, so that a product of two numbers below n never overflows.
-        _, code = np.unique(column, return_inverse=True)
-        _, ids = np.unique(ids * len(table) + code, return_inverse=True)
-    return ids
-
-
 def distinct_tuples(codes: npt.ArrayLike, subset: npt.ArrayLike | None = None) -> int:
-    """How many distinct tuples all things have, or those of ``subset`` (row numbers)."""
-    table = np.asarray(codes)
-    return len(np.unique(tuple_ids(table if subset is None else table[np.asarray(subset)])))
+    """Number of distinct tuples of all items, or of the rows ``subset``."""
+    table = _integers(codes)
+    return count_distinct(table if subset is None else table[np.asarray(subset)])
 
 
 def uniqueness(codes: npt.ArrayLike) -> float:
-    """Distinct tuples over things: 1 if no two things share one."""
+    """Distinct tuples divided by items: 1 if no two items share one."""
     return distinct_tuples(codes) / len(np.asarray(codes))
 
 
 def colliding_groups(codes: npt.ArrayLike) -> Groups:
-    """The things of every tuple that two or more share."""
-    ids = tuple_ids(codes)
+    """The items of every tuple that two or more share."""
+    ids = tuple_ids(_integers(codes))
     sizes = np.bincount(ids)
     members = np.argsort(ids, kind="stable")
     shared = sizes[sizes > 1]
-    return Groups(_starts(shared), members[sizes[ids[members]] > 1])
+    return Groups(starts(shared), members[sizes[ids[members]] > 1])
+
+
+def _integers(codes: npt.ArrayLike) -> npt.NDArray[np.integer]:
+    table = np.asarray(codes)
+    if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
+        raise ValueError(f"expected codes as integers (n, N), got {table.dtype} of shape {table.shape}")
+    return table
 
 
 # --- similarity in a hierarchy -------------------------------------------------------------------------------
@@ -69,25 +66,25 @@ class Ancestry(NamedTuple):
     """Every node's ancestors, itself included, with their distances: ``n`` nodes."""
 
     indptr: Ints
-    """``(n + 1,)`` the ancestors of node i are at ``indptr[i]:indptr[i + 1]``, in rising order."""
+    """``(n + 1,)`` the ancestors of node i are at ``indptr[i]:indptr[i + 1]``, ascending."""
     ancestors: Ints
     distance: Ints
-    """The edges on the shortest way up."""
+    """Edges on the shortest path up."""
     min_depth: Ints
-    """``(n,)`` edges on the shortest way to a root."""
+    """``(n,)`` edges on the shortest path to a root."""
     max_depth: Ints
-    """``(n,)`` edges on the longest way to a root."""
+    """``(n,)`` edges on the longest path to a root."""
     order: Ints
-    """``(n,)`` the place of each node in the order of names."""
+    """``(n,)`` the rank of each node by name."""
     keys: Ints
-    """``node·n + ancestor``, rising."""
+    """``node·n + ancestor``, ascending."""
 
 
 def ancestry(edges: npt.ArrayLike, size: int, names: Sequence[str] | None = None) -> Ancestry:
-    """From ``edges (E, 2)``, rows of child and parent, over ``size`` nodes without a circle.
+    """From ``edges (E, 2)``, rows of child and parent, over ``size`` nodes without a cycle.
 
-    ``names`` are needed for one thing only: Wu–Palmer similarity takes the first by name of equally deep common
-    ancestors, as NLTK does. Without them, it is the one with the lowest number.
+    ``names`` break ties in the Wu–Palmer similarity, which takes the first by name of equally deep common ancestors, as
+    NLTK does; without them, the one with the lowest number.
     """
     child, parent = np.unique(np.asarray(edges, dtype=np.int64).reshape(-1, 2), axis=0).T
     if len(child) and not 0 <= min(child.min(), parent.min()) <= max(child.max(), parent.max()) < size:
@@ -95,31 +92,31 @@ def ancestry(edges: npt.ArrayLike, size: int, names: Sequence[str] | None = None
     if names is not None and len(names) != size:
         raise ValueError(f"expected {size} names, one for each node, got {len(names)}")
     parents = np.bincount(child, minlength=size)
-    start = _starts(parents)
+    start = starts(parents)
     min_depth, max_depth = np.full(size, -1), np.zeros(size, dtype=np.int64)
     keys = np.arange(size) * (size + 1)
     levels = []
-    # Level d: all (node, ancestor) with a way of exactly d edges. A pair's first level is its distance.
+    # Level d: all (node, ancestor) with a path of exactly d edges. A pair's first level is its distance.
     while len(keys):
         levels.append(keys)
         node, ancestor = keys // size, keys % size
         if len(levels) > 1 and (node == ancestor).any():
-            raise ValueError(f"the edges go round in a circle through node {node[node == ancestor][0]}: remove one")
+            raise ValueError(f"the edges form a cycle through node {node[node == ancestor][0]}: remove one")
         max_depth[node] = len(levels) - 1
         arrived = node[parents[ancestor] == 0]
         min_depth[arrived] = np.where(min_depth[arrived] < 0, len(levels) - 1, min_depth[arrived])
-        owner, place = _ranges(start[ancestor], parents[ancestor])
+        owner, place = ranges(start[ancestor], parents[ancestor])
         keys = np.unique(node[owner] * size + parent[place])
     every = np.concatenate(levels)
     level = np.repeat(np.arange(len(levels)), [len(found) for found in levels])
     keys, first = np.unique(every, return_index=True)
     order = np.arange(size) if names is None else np.argsort(np.argsort(np.asarray(names), kind="stable"))
-    indptr = _starts(np.bincount(keys // size, minlength=size))
+    indptr = starts(np.bincount(keys // size, minlength=size))
     return Ancestry(indptr, keys % size, level[first], min_depth, max_depth, order, keys)
 
 
 def path_distance(tree: Ancestry, pairs: npt.ArrayLike) -> Floats:
-    """Edges on the shortest way up from one node of ``pairs (P, 2)`` and down to the other; infinity without any."""
+    """Edges on the shortest path up from one node of ``pairs (P, 2)`` and down to the other; infinity if none."""
 
     def nearest(a: Ints, b: Ints) -> Floats:
         start, _, _, distance = _common(tree, a, b)
@@ -135,11 +132,11 @@ def path_similarity(tree: Ancestry, pairs: npt.ArrayLike) -> Floats:
 
 
 def wu_palmer_similarity(tree: Ancestry, pairs: npt.ArrayLike) -> Floats:
-    """``2·depth / (way of a + way of b + 2·depth)`` of ``pairs (P, 2)``; NaN where there is no common ancestor.
+    """``2·depth / (path of a + path of b + 2·depth)`` of ``pairs (P, 2)``; NaN where there is no common ancestor.
 
-    As NLTK's ``wup_similarity``: the subsumer is the common ancestor with the largest *shortest* way to a root (of
-    several, the first of the pair if it is one of them, else the first by name), its depth is the *longest* way to
-    a root plus 1, and the ways are path distances to it. So it is not always symmetric.
+    As NLTK's ``wup_similarity``: the subsumer is the common ancestor with the largest *shortest* path to a root (of
+    several, the first of the pair if it is one of them, else the first by name), its depth is the *longest* path to
+    a root plus 1, and the paths are path distances to it. So it is not always symmetric.
     """
 
     def similarity(a: Ints, b: Ints) -> Floats:
@@ -152,8 +149,8 @@ def wu_palmer_similarity(tree: Ancestry, pairs: npt.ArrayLike) -> Floats:
         subsumer = np.where(preference == size, a, np.argsort(tree.order)[np.minimum(size - 1 - preference, size - 1)])
         subsumer = np.where(exists, subsumer, a)
         depth = tree.max_depth[subsumer] + 1
-        ways = sum(path_distance(tree, np.stack((end, subsumer), axis=1)) for end in (a, b))
-        return np.where(exists, 2.0 * depth / (ways + 2.0 * depth), np.nan)
+        paths = sum(path_distance(tree, np.stack((end, subsumer), axis=1)) for end in (a, b))
+        return np.where(exists, 2.0 * depth / (paths + 2.0 * depth), np.nan)
 
     return _by_chunks(similarity, pairs)
 
@@ -170,18 +167,18 @@ def cosine_similarity(vectors: npt.ArrayLike, pairs: npt.ArrayLike) -> Floats:
 
 
 class Similarity(NamedTuple):
-    """Averages of a measure over pairs of things that are in one group."""
+    """Averages of a measure over pairs of items of one group."""
 
     pooled: float
-    """Over all pairs, where large groups dominate; NaN without any."""
+    """Over all pairs, so large groups dominate; NaN if there are none."""
     by_group: float
-    """Over groups, of the averages within them."""
+    """Mean over groups of the mean within each group."""
     groups: int
-    """How many groups have a pair that could be measured."""
+    """Groups with at least one measured pair."""
     pairs: int
-    """How many pairs were measured."""
+    """Measured pairs."""
     skipped: int
-    """How many could not be: no common ancestor, no known word."""
+    """Pairs that could not be measured: no common ancestor, no known word."""
 
 
 class GroupSimilarity(NamedTuple):
@@ -192,10 +189,10 @@ class GroupSimilarity(NamedTuple):
 
 
 def group_similarity(codes: npt.ArrayLike, measure: Measure, limit: int = 50, seed: int = 42) -> GroupSimilarity:
-    """How alike things are that share a tuple of ``codes (n, N)``, by a ``measure`` of pairs ``(P, 2) -> (P,)``.
+    """Similarity of items that share a tuple of ``codes (n, N)``, by a ``measure`` of pairs ``(P, 2) -> (P,)``.
 
-    All pairs within a group count, of at most ``limit`` members, drawn at random. The reference cuts a random order
-    of all things into groups of the same sizes.
+    Of each group, all pairs of at most ``limit`` randomly drawn members count. The reference cuts a random permutation
+    of all items into groups of the same sizes.
     """
     groups = colliding_groups(codes)
     chance = np.random.default_rng(seed)
@@ -212,8 +209,8 @@ def group_pairs(groups: Groups, limit: int, chance: np.random.Generator) -> tupl
     order = np.lexsort((chance.random(len(group)), group))
     place = np.arange(len(group)) - groups.indptr[group]
     members, group, place = (values[place < limit] for values in (groups.members[order], group, place))
-    # A member at place p goes with the p members before it.
-    second, first = _ranges(np.arange(len(group)) - place, place)
+    # A member at position p is paired with the p members before it.
+    second, first = ranges(np.arange(len(group)) - place, place)
     return np.stack((members[first], members[second]), axis=1), group[second]
 
 
@@ -229,26 +226,14 @@ def _average(measure: Measure, pairs: Ints, group: Ints) -> Similarity:
     return Similarity(float(values.mean()), float(means.mean()), len(counts), len(values), int((~known).sum()))
 
 
-# --- rows of different lengths -------------------------------------------------------------------------------
-
-
-def _starts(counts: Ints) -> Ints:
-    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
-
-
-def _ranges(start: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """All numbers from ``start`` on, ``count`` of each, one range after the other; first, which range each is of."""
-    owner = np.repeat(np.arange(len(start)), count)
-    return owner, np.arange(len(owner)) + (start - (np.cumsum(count) - count))[owner]
-
-
 def _common(tree: Ancestry, a: Ints, b: Ints) -> tuple[Ints, Ints, Ints, Floats]:
-    """The ancestors of ``a (P,)``, pair after pair, and their distances from a and b together.
+    """The ancestors of ``a (P,)``, pair after pair, with the sum of their distances from a and b.
 
-    Where each pair starts (none is empty), the pair of each, the ancestor, and the distance: infinity if b lacks it.
+    Returns where each pair starts (none is empty), the pair of each ancestor, the ancestor, and the distance: infinity
+    if it is not an ancestor of b.
     """
     size, count = len(tree.order), np.diff(tree.indptr)[a]
-    owner, place = _ranges(tree.indptr[a], count)
+    owner, place = ranges(tree.indptr[a], count)
     ancestor = tree.ancestors[place]
     wanted = b[owner] * size + ancestor
     other = np.minimum(np.searchsorted(tree.keys, wanted), len(tree.keys) - 1)

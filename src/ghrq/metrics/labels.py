@@ -1,7 +1,7 @@
-"""Groups of items beside labels that people gave them: mutual information, Rand index, purity, and what chance gives.
+"""Agreement of groups of items with labels: mutual information, Rand index, purity, each also for random labels.
 
-Purity and mutual information grow with the number of groups, up to perfect agreement of groups of one with anything. So
-groups are always measured a second time with the labels dealt out at random, and the adjusted measures are 0 for that.
+Purity and mutual information grow with the number of groups, up to perfect agreement for groups of one item. So groups
+are also measured against randomly permuted labels, for which the adjusted measures are 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 NO_LABEL = -1
 
-# Terms of an expectation that are worked on at a time.
+# Terms of an expectation computed at once.
 _CHUNK = 2**21
 
 
@@ -34,7 +34,7 @@ class Agreement:
     ari: list[float]
     """Adjusted Rand index: agreement on which pairs belong together, adjusted for chance."""
     purity: list[float]
-    """Share of the items whose label is the most frequent one of their group. 1 for groups of one."""
+    """Fraction of the items whose label is the most frequent one in their group. 1 for groups of one."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class LabelAgreement:
 
     level: str
     items: int
-    """Items that have a label on this level; the others are left out."""
+    """Items with a label on this level; the others are left out."""
     labels: int
     """Distinct labels."""
     codes: Agreement
     shuffled: Agreement
-    """With the labels dealt to the items at random: groups of the same sizes that know nothing."""
+    """With randomly permuted labels: the value for unrelated groups of the same sizes."""
 
 
 def label_agreement(level: str, groups: Sequence[Ints], labels: Ints, seed: int = 0) -> LabelAgreement:
     """Measure every one of ``groups``, each ``(n,)``, against ``labels (n,)``: numbers from 0 on, or ``NO_LABEL``."""
     known = labels != NO_LABEL
     label = np.unique(labels[known], return_inverse=True)[1]
-    dealt = np.random.default_rng(seed).permutation(label)
+    permuted = np.random.default_rng(seed).permutation(label)
     rows = []
     for ids in groups:
         group = np.unique(ids[known], return_inverse=True)[1]
         expected = expected_mutual_information(np.bincount(group), np.bincount(label))
-        rows.append([_agreement(group, given, expected) for given in (label, dealt)])
+        rows.append([_agreement(group, given, expected) for given in (label, permuted)])
     codes, shuffled = (
         Agreement(*(list(measure) for measure in zip(*row, strict=True))) for row in zip(*rows, strict=True)
     )
@@ -68,7 +68,7 @@ def label_agreement(level: str, groups: Sequence[Ints], labels: Ints, seed: int 
 
 
 def _agreement(group: Ints, label: Ints, expected: float) -> tuple[float, float, float, float]:
-    """The four measures of :class:`Agreement`, by scikit-learn except the sums that take it too long."""
+    """The four measures of :class:`Agreement`, by scikit-learn except the expectation, for which it is too slow."""
     cluster = require("sklearn.metrics.cluster", "tokenizer")
     table = cluster.contingency_matrix(label, group, sparse=True)
     information = cluster.mutual_info_score(None, None, contingency=table)
@@ -82,23 +82,23 @@ def _agreement(group: Ints, label: Ints, expected: float) -> tuple[float, float,
 
 
 def _ratio(part: float, whole: float) -> float:
-    """1 where both vanish: groups and labels are one group, or are all apart, both of them."""
+    """1 if both are 0: groups and labels are both one group, or both all different."""
     return part / whole if whole > 1e-12 else 1.0
 
 
 def entropy(counts: npt.NDArray[np.integer]) -> float:
-    """Of shares ``counts / sum``, in nats."""
+    """Entropy of the distribution ``counts / sum``, in nats."""
     share = counts[counts > 0] / counts.sum()
     return float(-(share * np.log(share)).sum())
 
 
 def expected_mutual_information(first: Ints, second: Ints) -> float:
-    """The mean mutual information of two groupings with groups of these sizes, ``(R,)`` and ``(C,)``, dealt at random.
+    """The mean mutual information of two random groupings with groups of these sizes, ``(R,)`` and ``(C,)``.
 
-    A cell of the table of both is hypergeometric and depends on the sizes a and b alone, and a million items cannot
-    have groups of more than 1,413 sizes. So each pair of sizes is summed up once, and only over counts that have any
-    probability: beyond 12 deviations and 40 from the mean it is below 1e-30. scikit-learn goes through all pairs of
-    groups and all counts, which takes minutes a depth for a million items.
+    A cell of the contingency table is hypergeometric and depends only on its group sizes a and b, and a million items
+    have at most 1,413 different group sizes. So each pair of sizes is summed once, and only over counts within 12
+    deviations plus 40 of the mean (beyond, the probability is below 1e-30). scikit-learn sums over all pairs of groups
+    and all counts, which takes minutes a depth for a million items.
     """
     n = int(first.sum())
     (a, a_times), (b, b_times) = (np.unique(sizes, return_counts=True) for sizes in (first, second))
@@ -134,18 +134,18 @@ def label_levels(labels: Any, items: int, separator: str | None = None) -> dict[
         if len(column) != items:
             raise ValueError(f"expected {items} labels, one for each tuple, got {len(column)} for '{name}'")
     if separator is not None and len(columns) > 1:
-        raise ValueError(f"a separator cuts one column of paths into levels, got {len(columns)} columns: give one")
+        raise ValueError(f"a separator splits one column of paths into levels, got {len(columns)} columns: give one")
     texts = {name: _arrow(name, column) for name, column in columns.items()}
     if separator is not None:
-        texts = _cut(*texts.popitem(), separator)
+        texts = _split(*texts.popitem(), separator)
     numbered = {
         name: text.dictionary_encode().indices.fill_null(NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64)
         for name, text in texts.items()
     }
-    telling = {name: label for name, label in numbered.items() if label.max() > 0}
-    if not telling:
+    useful = {name: label for name, label in numbered.items() if label.max() > 0}
+    if not useful:
         raise ValueError(f"expected labels of at least two kinds to compare with, got one or none in {list(columns)}")
-    return telling
+    return useful
 
 
 def _columns(labels: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _is_column(value: Any) -> bool:
 
 
 def _arrow(name: str, column: Any) -> Any:
-    """As one array of pyarrow, where what is no label is null."""
+    """As one pyarrow array; missing labels are null."""
     pyarrow, compute = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
     try:
         array = pyarrow.array(column.numpy() if isinstance(column, Tensor) else column, from_pandas=True)
@@ -177,11 +177,11 @@ def _arrow(name: str, column: Any) -> Any:
     return array
 
 
-def _cut(name: str, paths: Any, separator: str) -> dict[str, Any]:
-    """Level by level, each path down to there; null where it ends above."""
+def _split(name: str, paths: Any, separator: str) -> dict[str, Any]:
+    """For each level, the paths down to it; null for shorter ones."""
     pyarrow, compute = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
     if not (pyarrow.types.is_string(paths.type) or pyarrow.types.is_large_string(paths.type)):
-        raise ValueError(f"a separator cuts text, got labels of type {paths.type} in '{name}'")
+        raise ValueError(f"a separator splits text, got labels of type {paths.type} in '{name}'")
     parts = compute.split_pattern(paths, separator)
     length = compute.list_value_length(parts)
     deepest = compute.max(length).as_py() or 0

@@ -1,49 +1,48 @@
-"""How good semantic IDs are, without training a recommender on them.
+"""Quality of semantic IDs: codebook usage, collisions, reconstruction, agreement with neighbours and labels.
 
-Every number that grows by itself stands beside what it would be by chance: purity and mutual information rise with the
-number of groups, and neighbours share codes more often the fewer codes are in use.
+No recommender is trained. Measures with a trend of their own come with their value for random data: purity and mutual
+information rise with the number of groups, and neighbours share codes more often the fewer codes are in use.
 """
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ghrq.data.arrays import ArrayRows, as_rows
+from ghrq.ids.tuples import tuple_ids
 from ghrq.metrics.labels import LabelAgreement, entropy, label_agreement, label_levels
 from ghrq.system.checks import at_least
 
-if TYPE_CHECKING:
-    from ghrq.data.arrays import Rows
-
 Ints = npt.NDArray[np.int64]
 
-# Rows whose reconstruction is measured; of a larger table, as many drawn at random: the mean is within 1 % or so.
+# Reconstruction is measured on at most this many randomly drawn rows: the mean is within about 1 %.
 RECONSTRUCTED_ROWS = 2**15
-# Numbers in one piece of work: 32 MiB of float32.
+# Numbers processed at once: 32 MiB of float32.
 _CHUNK = 2**23
-# Sizes of the groups of items that share a tuple, first of each class.
+# Classes of sizes of the groups of items that share a tuple, with their smallest size.
 _COLLISIONS = {"1": 1, "2": 2, "3": 3, "4-7": 4, "8+": 8}
 
 
-class Prefixes(Protocol):
-    """A fitted tokenizer, or a quantizer: what turns codes back into vectors."""
+class PrefixDecoder(Protocol):
+    """Decodes codes: a fitted tokenizer, or a quantizer."""
 
     def prefixes(self, codes: Any, /) -> Any:
         """``codes (n, depth)`` -> ``(n, depth, dim)``, the decode at every depth."""
 
 
 @dataclass(frozen=True)
-class Reconstruction:
-    """What is lost when only the first m codes are kept; one float a depth."""
+class ReconstructionError:
+    """Reconstruction error when only the first m codes are kept; one float a depth."""
 
     rows: int
-    """Items it was measured on: all, or a random sample of a large table."""
+    """Measured items: all, or a random sample of a large table."""
     variance: float
-    """Mean ``‖x - mean‖²``: the error of saying the mean for everything."""
+    """Mean ``‖x - mean‖²``: the error of predicting the mean for every item."""
     mean_squared: list[float]
     """Mean ``‖x - x̂‖²``."""
     relative: list[float]
@@ -52,50 +51,50 @@ class Reconstruction:
 
 @dataclass(frozen=True)
 class NeighbourAgreement:
-    """Do items whose vectors are close share codes? Nearest neighbours are exact, by Euclidean distance."""
+    """How many codes nearest neighbours share. Neighbours are exact, by Euclidean distance."""
 
     k: int
     """Neighbours of each query."""
     queries: int
-    """Items whose neighbours were looked for among all: all, or a random sample."""
+    """Items whose neighbours were searched among all items: all, or a random sample."""
     shared: list[float]
-    """Share of the pairs of query and neighbour that share at least the first m codes, a depth each."""
+    """For each depth m, the fraction of pairs of query and neighbour that share at least the first m codes."""
     shared_random: list[float]
-    """The same of all pairs of items: what a random pair shares."""
+    """The same for all pairs of items: the value for a random pair."""
     mean_length: float
-    """Mean number of first codes that a query and a neighbour share."""
+    """Mean length of the prefix that a query and a neighbour share."""
     mean_length_random: float
-    """The same of all pairs of items."""
+    """The same for all pairs of items."""
     recall: float
-    """Share of the k neighbours among the k items that share the most first codes (equals in random order)."""
+    """Fraction of the k neighbours among the k items with the longest shared prefix (ties in random order)."""
     recall_random: float
-    """The same of k random items."""
+    """The same for k random items."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """All that was measured of ``items`` tuples. Lists have an entry for each stage or depth, coarse to fine."""
+    """All measures of ``items`` tuples. Lists have an entry for each stage or depth, coarse to fine."""
 
     items: int
     stages: int
     """Codes of each tuple. Usage, perplexity and uniqueness have one entry more if a tie-break token follows them."""
     codebook_size: list[int]
     usage: list[float]
-    """Share of the codes that are used at all."""
+    """Fraction of the codes that are used at all."""
     perplexity: list[float]
-    """``exp`` of the entropy of the choice of codes: ``codebook_size`` if all are used alike."""
+    """``exp`` of the entropy of the choice of codes: ``codebook_size`` if all are used equally."""
     uniqueness: list[float]
-    """Distinct prefixes over items: 1 if every item has one of its own."""
+    """Distinct prefixes divided by items: 1 if every item has its own."""
     largest_group: list[int]
-    """The most items that share a prefix."""
+    """Largest number of items that share a prefix."""
     collisions: dict[str, int]
-    """How many whole tuples have 1, 2, 3, 4-7, 8+ items."""
-    reconstruction: Reconstruction | None
+    """Number of whole tuples with 1, 2, 3, 4-7, 8+ items."""
+    reconstruction: ReconstructionError | None
     """With vectors and a tokenizer."""
     neighbours: NeighbourAgreement | None
     """With vectors."""
     labels: list[LabelAgreement]
-    """With labels: a level each, coarse to fine."""
+    """With labels: one entry a level, coarse to fine."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain numbers, ready for JSON."""
@@ -125,7 +124,7 @@ class Quality:
 def quality(
     codes: npt.ArrayLike | Tensor,
     X: Any = None,  # noqa: N803  (as scikit-learn calls it)
-    tokenizer: Prefixes | None = None,
+    tokenizer: PrefixDecoder | None = None,
     labels: Any = None,
     neighbours: int = 10,
     sample: int = 1000,
@@ -137,18 +136,18 @@ def quality(
 
     Args:
         codes: ``(n, N)`` integers. With a tokenizer of N - 1 stages, the last one is a tie-break token: it counts for
-            usage, uniqueness and collisions, and is left out of all else.
-        X: ``(n, d)`` the vectors that were encoded, in any form that :class:`ghrq.Tokenizer` takes. Needed for
-            reconstruction and neighbours; rows of length 1 make Euclidean neighbours those of the cosine.
+            usage, uniqueness and collisions, and for nothing else.
+        X: ``(n, d)`` the vectors that were encoded, in any form that :class:`ghrq.Tokenizer` accepts. Needed for
+            reconstruction and neighbours; with rows of length 1, Euclidean neighbours are those by cosine.
         tokenizer: a fitted :class:`ghrq.Tokenizer` or a :class:`ghrq.ResidualQuantizer`. Needed for reconstruction;
             without one, the size of each codebook is taken to be the largest code plus 1.
         labels: a column of ``n`` labels; or several, from coarse to fine, as a list of columns or a mapping from names
             to columns. Items without a label (``None``, NaN, an empty text) are left out of that level.
-        neighbours: how many nearest neighbours of each query to compare with; 0 leaves them out.
-        sample: how many queries, drawn at random: looking for all neighbours of all items would be quadratic.
-        seed: of all random choices.
-        separator: labels are paths like ``"a > b > c"``, to be cut into levels here: the label of level 2 is then
-            ``"a > b"``, and paths that end above a level have no label on it.
+        neighbours: number of nearest neighbours of each query; 0 skips this measure.
+        sample: number of random queries: the search for the neighbours of all items would be quadratic.
+        seed: for all random choices.
+        separator: splits labels that are paths like ``"a > b > c"`` into levels: the label of level 2 is then
+            ``"a > b"``, and shorter paths have no label on it.
 
     """
     table = _checked_codes(codes)
@@ -159,7 +158,7 @@ def quality(
     levels = {} if labels is None else label_levels(labels, items, separator)
     sizes, stages = _codebooks(table, tokenizer)
     counts = [np.bincount(column, minlength=size) for column, size in zip(table.T, sizes, strict=True)]
-    groups = _groups(table)
+    groups = [tuple_ids(table[:, : depth + 1]) for depth in range(table.shape[1])]  # of items with equal prefixes
     members = [np.bincount(ids) for ids in groups]
     classes = np.digitize(members[-1], list(_COLLISIONS.values())) - 1
     reconstruction = nearest = None
@@ -196,16 +195,14 @@ def _checked_codes(codes: npt.ArrayLike | Tensor) -> Ints:
     return table.astype(np.int64)
 
 
-def _vectors(given: Any, items: int) -> "Rows":
-    from ghrq.data.arrays import as_rows  # scikit-learn takes its time
-
+def _vectors(given: Any, items: int) -> ArrayRows:
     rows = as_rows(given)
     if rows.count != items:
         raise ValueError(f"expected X of {items} rows, one for each tuple, got {rows.count}")
     return rows
 
 
-def _codebooks(codes: Ints, tokenizer: Prefixes | None) -> tuple[list[int], int]:
+def _codebooks(codes: Ints, tokenizer: PrefixDecoder | None) -> tuple[list[int], int]:
     """The size of each column's codebook, and how many columns are stages: all, or all but a tie-break token."""
     sizes = [int(code) + 1 for code in codes.max(0)]
     if tokenizer is None:
@@ -221,27 +218,18 @@ def _codebooks(codes: Ints, tokenizer: Prefixes | None) -> tuple[list[int], int]
     return [*[size] * stages, *sizes[stages:]], stages
 
 
-def _groups(codes: Ints) -> list[Ints]:
-    """For each depth ``(n,)``: the same number, from 0 on, for items that share so many first codes."""
-    ids, found = np.zeros(len(codes), dtype=np.int64), []
-    for column in codes.T:
-        _, ids = np.unique(ids * (column.max() + 1) + column, return_inverse=True)
-        found.append(ids)
-    return found
-
-
 def _drawn(items: int, count: int, seed: int) -> Ints:
-    """Row numbers in rising order: all, or ``count`` of them at random."""
+    """Row numbers, ascending: all, or ``count`` of them at random."""
     return np.sort(np.random.default_rng(seed).permutation(items)[:count])
 
 
 def _pieces(rows: int, numbers: int) -> Iterator[slice]:
-    """Cut ``rows`` rows, each worth ``numbers`` numbers of memory."""
+    """Split ``rows`` rows, each of which needs ``numbers`` numbers of memory."""
     step = max(1, _CHUNK // numbers)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def _reconstruction(codes: Ints, vectors: "Rows", tokenizer: Prefixes, seed: int) -> Reconstruction:
+def _reconstruction(codes: Ints, vectors: ArrayRows, tokenizer: PrefixDecoder, seed: int) -> ReconstructionError:
     rows, depth, dim = _drawn(len(codes), RECONSTRUCTED_ROWS, seed), codes.shape[1], vectors.dim
     quantizer: Any = getattr(tokenizer, "quantizer_", tokenizer)
     error, total = torch.zeros(depth, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
@@ -258,21 +246,21 @@ def _reconstruction(codes: Ints, vectors: "Rows", tokenizer: Prefixes, seed: int
     variance = square / len(rows) - float((total / len(rows)).square().sum())
     mean = error / len(rows)
     relative = mean / variance if variance > 0.0 else torch.zeros_like(mean)
-    return Reconstruction(len(rows), variance, mean.tolist(), relative.tolist())
+    return ReconstructionError(len(rows), variance, mean.tolist(), relative.tolist())
 
 
 # --- neighbours --------------------------------------------------------------------------------------------------
 
 
 def _neighbours(
-    groups: list[Ints], members: list[Ints], vectors: "Rows", k: int, sample: int, seed: int
+    groups: list[Ints], members: list[Ints], vectors: ArrayRows, k: int, sample: int, seed: int
 ) -> NeighbourAgreement:
     items = vectors.count
     queries = _drawn(items, sample, seed)
     nearest = _nearest(vectors, queries, k)
     same = np.stack([ids[queries, None] == ids[nearest] for ids in groups])
-    length = same.sum(0)  # (Q, k): codes that query and neighbour share
-    # (Q, N + 2): how many others share at least 0, 1, … codes with the query; nobody shares more than all.
+    length = same.sum(0)  # (Q, k): length of the shared prefix
+    # (Q, N + 2): number of others that share at least 0, 1, … codes with the query; 0 for more than N.
     sharing = np.zeros((len(queries), len(groups) + 2), dtype=np.int64)
     sharing[:, 0] = items - 1
     sharing[:, 1:-1] = np.stack([count[ids[queries]] - 1 for ids, count in zip(groups, members, strict=True)], axis=1)
@@ -287,16 +275,16 @@ def _neighbours(
         shared_random=random,
         mean_length=float(shared.sum()),
         mean_length_random=sum(random),
-        # The chance to be among the first k, of those with as many codes in common.
+        # The probability to be among the first k, with ties in random order.
         recall=float(np.clip((k - before) / equal, 0.0, 1.0).mean()),
         recall_random=k / (items - 1),
     )
 
 
-def _nearest(vectors: "Rows", queries: Ints, k: int) -> Ints:
-    """The rows ``(Q, k)`` nearest to those of ``queries (Q,)``, themselves left out: a product for each piece of X."""
+def _nearest(vectors: ArrayRows, queries: Ints, k: int) -> Ints:
+    """The rows ``(Q, k)`` nearest to the rows ``queries (Q,)``, without themselves: one product for each piece of X."""
     q = vectors.take(queries)
-    centre = q.mean(0)  # float32 cannot tell close points apart that lie far from the origin
+    centre = q.mean(0)  # float32 cannot distinguish close points far from the origin
     q = (q - centre).float()
     place = torch.from_numpy(queries)
     best = torch.full((len(queries), k), torch.inf)

@@ -1,17 +1,17 @@
-"""How well ranked lists find held-out ancestors: Recall@k on code tuples, and reconstruction by distance.
+"""Recall@k of held-out ancestors in ranked lists of code tuples, and reconstruction by distance.
 
-A model ranks *tuples* of codes, and things may share a tuple. So a hit says less the more things share the tuple
-found. :func:`rank_pairs` looks up each held-out pair (u, v) in the list of u, and :func:`recall` counts in five ways:
+A model ranks *tuples* of codes, and items may share a tuple: a hit means less the more items share it.
+:func:`rank_pairs` looks up each held-out pair (u, v) in the list of u, and :func:`recall` counts in five ways:
 
 - *tuple*: v's tuple is among the first k, as in the paper. Collisions inflate it.
-- *tuple, filtered*: the tuples of u's training ancestors are taken out of the list first, all but v's own. (That
-  exception knows the answer: a tuple that v shares with a training ancestor stays for this pair and goes for others.)
-- *entity*: a hit on a tuple that m things share counts 1/m, the chance to name v by drawing one of them.
-- *entity, filtered*: as a reader would do who knows u's training ancestors but not the answer. A tuple goes only if all
-  things that share it are training ancestors of u; a hit counts 1 over the number of those sharing it that are not.
-- *entity, filtered, strict*: the same list, and 1/m with m all things that share the tuple.
+- *tuple, filtered*: the tuples of u's training ancestors are first removed from the list, except v's own. (The
+  exception uses the answer: a tuple that v shares with a training ancestor is kept for this pair only.)
+- *entity*: a hit on a tuple that m items share counts 1/m, the probability to find v by drawing one of them.
+- *entity, filtered*: uses u's training ancestors but not the answer. A tuple is removed only if all items that share it
+  are training ancestors of u; a hit counts 1 divided by the number of items sharing it that are not.
+- *entity, filtered, strict*: the same list, and 1/m with m all items that share the tuple.
 
-Tuples that nothing has stay in every list: they are guesses, too.
+Tuples that no item has are kept in every list: they are wrong guesses.
 """
 
 from typing import NamedTuple
@@ -24,34 +24,34 @@ from torch import Tensor
 from ghrq.geometry import ball
 from ghrq.ids import PrefixTrie
 
-# Elements of the largest tensors that exist at a time.
+# Elements of the largest temporary tensors.
 _CHUNK = 2**22
 
 
 class PairRanks(NamedTuple):
-    """Where each of ``P`` test pairs stands; all ``(P,)``. A rank is the number of tuples before v's.
+    """The ranks of ``P`` test pairs; all ``(P,)``. A rank is the number of tuples before v's.
 
-    It is ``length`` where v's tuple is not in the list.
+    It is ``length`` if v's tuple is not in the list.
     """
 
     length: int
-    """R, how many tuples are in a list."""
+    """R, the number of tuples in a list."""
     plain: Tensor
     """int64, the rank in the whole list."""
     tuple_filtered: Tensor
     """int64, the rank among tuples that no training ancestor of u has."""
     entity_filtered: Tensor
-    """int64, the rank among tuples that not only training ancestors of u have."""
+    """int64, the rank among tuples that some item other than u's training ancestors has."""
     sharing: Tensor
-    """int64, how many things have v's tuple, v included."""
+    """int64, the number of items with v's tuple, v included."""
     left: Tensor
-    """int64, how many of those are not training ancestors of u."""
+    """int64, the number of those that are not training ancestors of u."""
     candidates: Tensor
-    """int64, how many tuples of the list of u no training ancestor of u has: below k, the list was too short."""
+    """int64, the number of tuples in u's list that no training ancestor of u has: below k, the list was too short."""
 
 
 class PairRecall(NamedTuple):
-    """Means over test pairs, from 0 to 1; see the module's text."""
+    """Means over test pairs, from 0 to 1; see the module's docstring."""
 
     tuple: float
     tuple_filtered: float
@@ -59,17 +59,17 @@ class PairRecall(NamedTuple):
     entity_filtered: float
     entity_filtered_strict: float
     short: float
-    """Share of the pairs whose list had fewer than k candidates left after filtering: a longer beam might find more."""
+    """Fraction of the pairs whose list had fewer than k candidates after filtering: a wider beam might find more."""
 
 
 def beam_for(k: int, train: npt.ArrayLike | Tensor, sources: npt.ArrayLike | Tensor, most: int = 100) -> int:
-    """How many tuples to rank so that k are left after filtering: k and the most training ancestors of a source.
+    """Number of tuples to rank so that k remain after filtering: k plus the most training ancestors of a source.
 
-    ``train (M, 2)`` are pairs of a thing and an ancestor, ``sources (B,)`` those asked for; at most ``most``, and k.
+    ``train (M, 2)`` are pairs of an item and an ancestor, ``sources (B,)`` the queries. At most ``most``, at least k.
     """
-    pairs, asked = _integers("train", train, 2).unique(dim=0), _integers("sources", sources, 1)
-    size = 1 + max(int(pairs.max()) if len(pairs) else 0, int(asked.max()) if len(asked) else 0)
-    known = torch.bincount(pairs[:, 0], minlength=size)[asked]
+    pairs, queries = _integers("train", train, 2).unique(dim=0), _integers("sources", sources, 1)
+    size = 1 + max(int(pairs.max()) if len(pairs) else 0, int(queries.max()) if len(queries) else 0)
+    known = torch.bincount(pairs[:, 0], minlength=size)[queries]
     return max(k, min(most, k + (int(known.max()) if len(known) else 0)))
 
 
@@ -84,16 +84,16 @@ def rank_pairs(
 
     Args:
         ranked: ``(B, R, N)`` integers: R tuples for each source, the best first. Repeated tuples count at their first
-            place, so the fillers of :func:`ghrq.nets.beam_search.beam_search` do no harm.
-        sources: ``(B,)`` distinct integers: whose lists they are.
+            position, so the padding of :func:`ghrq.nets.beam_search.beam_search` has no effect.
+        sources: ``(B,)`` distinct integers: the sources of the lists.
         test: ``(P, 2)`` pairs of a source and a held-out ancestor.
-        train: ``(M, 2)`` pairs of a thing and a known ancestor, none of them in ``test``.
-        codes: ``(n, N)`` integers: the tuples of all things.
+        train: ``(M, 2)`` pairs of an item and a known ancestor, none of them in ``test``.
+        codes: ``(n, N)`` integers: the tuples of all items.
 
     """
     ranked, table = _integers("ranked", ranked, 3), _integers("codes", codes, 2)
-    asked, pairs, known = _integers("sources", sources, 1), _integers("test", test, 2), _integers("train", train, 2)
-    _check(ranked, asked, pairs, known, table)
+    queries, pairs, known = _integers("sources", sources, 1), _integers("test", test, 2), _integers("train", train, 2)
+    _check(ranked, queries, pairs, known, table)
     size = len(table)
     trie = PrefixTrie(table, int(table.max()) + 1)
     leaf_of, _ = trie.walk(table)
@@ -102,13 +102,13 @@ def rank_pairs(
     known_pairs = torch.unique(known[:, 0] * size + known[:, 1])
     keys, counts = torch.unique(known_pairs // size * trie.num_tuples + leaf_of[known_pairs % size], return_counts=True)
     sharing = trie.count(ranked)
-    known_here = _lookup(keys, counts, asked.unsqueeze(1) * trie.num_tuples + leaf) * exists
-    # How many tuples of a list that stay come before each place.
+    known_here = _lookup(keys, counts, queries.unsqueeze(1) * trie.num_tuples + leaf) * exists
+    # Number of kept tuples before each position of a list.
     new = _before(known_here == 0)
     not_only_known = _before((known_here < sharing) | (sharing == 0))
 
-    order = asked.argsort()
-    row = order[torch.searchsorted(asked[order], pairs[:, 0].contiguous())]
+    order = queries.argsort()
+    row = order[torch.searchsorted(queries[order], pairs[:, 0].contiguous())]
     wanted = leaf_of[pairs[:, 1]]
     length = ranked.shape[1]
     found = torch.empty_like(wanted)
@@ -144,48 +144,48 @@ def recall(ranks: PairRanks, k: int) -> PairRecall:
 
 
 class Reconstruction(NamedTuple):
-    """How well distances alone tell the ancestors of a node, mean over ``sources`` nodes."""
+    """How well distances alone recover the ancestors of a node, mean over ``sources`` nodes."""
 
     mean_average_precision: float
     mean_rank: float
-    """Of an ancestor among the nodes that are not ancestors: 1 is the best."""
+    """Of an ancestor among the nodes that are not ancestors: 1 is best."""
     sources: int
-    """How many of the nodes asked for have ancestors."""
+    """Number of queried nodes that have ancestors."""
 
 
 def reconstruction_map(
     points: Tensor, indptr: npt.ArrayLike, indices: npt.ArrayLike, sources: npt.ArrayLike, curvature: float
 ) -> Reconstruction:
-    """Rank all other nodes by their distance from a node and see where its ancestors are, as for Poincaré embeddings.
+    """Rank all other nodes by distance from a node and compare with its ancestors, as for Poincaré embeddings.
 
-    Equal distances share the worst of their ranks, as in scikit-learn's average precision. The mean rank is over pairs
-    and counts, before an ancestor, only nodes that are not ancestors.
+    Equal distances get the worst of their ranks, as in scikit-learn's average precision. The mean rank is over pairs
+    and counts only nodes that are not ancestors.
 
     Args:
         points: ``(n, d)`` on the ball, or anywhere if ``curvature`` is 0.
         indptr: ``(n + 1,)`` the ancestors of node i are ``indices[indptr[i]:indptr[i + 1]]``.
         indices: see there.
-        sources: ``(S,)`` the nodes to ask for; those without ancestors are passed over.
+        sources: ``(S,)`` the queried nodes; those without ancestors are skipped.
         curvature: c of the ball; 0 for Euclidean distances.
 
     """
-    indptr, indices, asked = (np.asarray(a, dtype=np.int64) for a in (indptr, indices, sources))
+    indptr, indices, queries = (np.asarray(a, dtype=np.int64) for a in (indptr, indices, sources))
     if points.dim() != 2 or len(indptr) != len(points) + 1:
         raise ValueError(f"expected points (n, d) and indptr (n + 1,), got {tuple(points.shape)} and {indptr.shape}")
     if not points.isfinite().all():
         raise ValueError(f"{int((~points.isfinite().all(1)).sum())} of {len(points)} points are not finite")
-    counts = np.diff(indptr)[asked]
-    asked, counts = asked[counts > 0], counts[counts > 0]
-    if not len(asked):
+    counts = np.diff(indptr)[queries]
+    queries, counts = queries[counts > 0], counts[counts > 0]
+    if not len(queries):
         raise ValueError("none of the sources has an ancestor: there is nothing to reconstruct")
-    # Most ancestors first: then the sources that have a j-th ancestor are the first ones of a chunk.
+    # Most ancestors first: so the sources with a j-th ancestor are the first ones of a chunk.
     order = np.argsort(-counts, kind="stable")
-    asked, counts = asked[order], counts[order]
+    queries, counts = queries[order], counts[order]
     left, right = _factors(points.detach(), curvature)
     precision, ranks = 0.0, 0.0
     step = max(1, _CHUNK // len(points))
-    for start in range(0, len(asked), step):
-        chosen, count = asked[start : start + step], counts[start : start + step]
+    for start in range(0, len(queries), step):
+        chosen, count = queries[start : start + step], counts[start : start + step]
         values = (left[chosen] @ right).numpy()
         rows = np.arange(len(chosen))
         values[rows, chosen] = np.inf
@@ -200,11 +200,11 @@ def reconstruction_map(
             ],
             axis=1,
         )
-        # How many ancestors are not farther than the j-th; padding is at infinity, never within a finite distance.
+        # Number of ancestors not farther than the j-th; padding is at infinity.
         true_within = (true[:, None, :] <= true[:, :, None]).sum(2)
         precision += float((np.where(has, true_within / np.maximum(within, 1), 0.0).sum(1) / count).sum())
         ranks += float((within - true_within + 1)[has].sum())
-    return Reconstruction(precision / len(asked), ranks / float(counts.sum()), len(asked))
+    return Reconstruction(precision / len(queries), ranks / float(counts.sum()), len(queries))
 
 
 def _factors(points: Tensor, c: float) -> tuple[Tensor, Tensor]:
@@ -216,13 +216,13 @@ def _factors(points: Tensor, c: float) -> tuple[Tensor, Tensor]:
     return torch.cat((x, square, one), dim=1), (torch.cat((-2.0 * x, one, square), dim=1) / gap).T.contiguous()
 
 
-def _before(stays: Tensor) -> Tensor:
-    """How many of ``stays (B, R)`` are true before each place."""
-    return stays.long().cumsum(1) - stays.long()
+def _before(kept: Tensor) -> Tensor:
+    """Number of true values of ``kept (B, R)`` before each position."""
+    return kept.long().cumsum(1) - kept.long()
 
 
 def _lookup(keys: Tensor, values: Tensor, wanted: Tensor) -> Tensor:
-    """The values of the ``wanted (...)`` among sorted ``keys``, 0 for those that are not there."""
+    """The values of the ``wanted (...)`` among sorted ``keys``, 0 for those that are missing."""
     if not len(keys):
         return torch.zeros_like(wanted)
     place = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
@@ -241,24 +241,24 @@ def _integers(name: str, values: npt.ArrayLike | Tensor, dims: int) -> Tensor:
     return tensor.long()
 
 
-def _check(ranked: Tensor, asked: Tensor, pairs: Tensor, known: Tensor, table: Tensor) -> None:
+def _check(ranked: Tensor, queries: Tensor, pairs: Tensor, known: Tensor, table: Tensor) -> None:
     size = len(table)
-    if ranked.shape[0] != len(asked) or ranked.shape[2] != table.shape[1]:
+    if ranked.shape[0] != len(queries) or ranked.shape[2] != table.shape[1]:
         raise ValueError(
-            f"expected ranked of shape ({len(asked)}, R, {table.shape[1]}), a list for each source of tuples as in "
+            f"expected ranked of shape ({len(queries)}, R, {table.shape[1]}), a list for each source of tuples as in "
             f"codes, got shape {tuple(ranked.shape)}"
         )
-    if len(asked.unique()) != len(asked):
+    if len(queries.unique()) != len(queries):
         raise ValueError("sources must be distinct: one list each")
-    for name, given in (("sources", asked), ("test", pairs), ("train", known)):
+    for name, given in (("sources", queries), ("test", pairs), ("train", known)):
         if given.numel() and not 0 <= int(given.min()) <= int(given.max()) < size:
             raise ValueError(
                 f"{name} must be from 0 to {size - 1}, rows of codes, got {int(given.min())} to {int(given.max())}"
             )
-    missing = pairs[~torch.isin(pairs[:, 0], asked), 0]
+    missing = pairs[~torch.isin(pairs[:, 0], queries), 0]
     if len(missing):
         raise ValueError(
-            f"test pairs of {len(missing.unique())} things have no list, as {int(missing[0])}: "
+            f"test pairs of {len(missing.unique())} items have no list, such as {int(missing[0])}: "
             "rank them, or leave those pairs out"
         )
     both = torch.isin(pairs[:, 0] * size + pairs[:, 1], known[:, 0] * size + known[:, 1])

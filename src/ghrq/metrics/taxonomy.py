@@ -1,8 +1,8 @@
-"""Does a set of points know a taxonomy of two levels, as CIFAR-100's: 100 classes in 20 superclasses?
+"""Compare points with a taxonomy of two levels, such as CIFAR-100's: 100 classes in 20 superclasses.
 
-Each class becomes one point, its prototype; the prototypes are merged, nearest first, into a tree; and the tree and its
-cut into as many clusters as there are superclasses are compared with the true superclasses. Most scores are above 0 for
-any tree, so each comes with what the same tree scores against superclasses dealt out at random.
+Each class gets one point, its prototype; the prototypes are merged into a tree by hierarchical clustering; the tree and
+its cut into clusters are compared with the true superclasses. Most scores are above 0 for any tree, so each comes with
+its value for randomly permuted superclasses.
 """
 
 from dataclasses import dataclass, field
@@ -21,21 +21,21 @@ from ghrq.system.progress import Progress
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# The linkages that make sense of any distances; Ward's and the centroids' take them for Euclidean.
+# The linkages for any distances; Ward's and the centroids' assume Euclidean ones.
 LINKAGES = ("average", "complete", "single", "weighted")
-# Elements of the largest float64 tensors that exist at a time.
+# Elements of the largest temporary float64 tensors.
 _CHUNK = 2**22
 
 
 class Score(NamedTuple):
-    """A score, and the mean that superclasses dealt out at random give."""
+    """A score, and its mean for randomly permuted superclasses."""
 
     value: float
     random: float
 
 
 class Spread(NamedTuple):
-    """A score on points drawn anew, many times: its mean and its standard deviation."""
+    """Mean and standard deviation of a score over bootstrap samples."""
 
     mean: float
     deviation: float
@@ -52,23 +52,23 @@ class Taxonomy:
     ari: Score
     """Adjusted Rand index of the cut."""
     nmi: Score
-    """Normalised mutual information of the cut, by the arithmetic mean of the entropies."""
+    """Mutual information of the cut, normalised by the arithmetic mean of the entropies."""
     purity: Score
-    """Share of the classes whose superclass is the most frequent one of their cluster in the cut."""
+    """Fraction of the classes whose superclass is the most frequent one in their cluster of the cut."""
     dendrogram_purity: Score
-    """Mean, over pairs of classes of one superclass, of that superclass's share in the smallest subtree with both."""
+    """Mean, over pairs of classes of one superclass, of that superclass's share of the smallest subtree with both."""
     sibling_precision: Score
-    """Share of a prototype's nearest others that are of its superclass, mean over prototypes."""
+    """Fraction of a prototype's nearest neighbours with its superclass, mean over prototypes."""
     cophenetic: float
-    """Correlation of the heights at which pairs merge with their distances; superclasses do not enter into it."""
+    """Correlation of the heights at which pairs merge with their distances; independent of the superclasses."""
     linkage: Floats = field(repr=False)
-    """``(m - 1, 4)``, the merges as scipy writes them."""
+    """``(m - 1, 4)``, the merges in scipy's format."""
     cut: Ints = field(repr=False)
     """``(m,)``, the cluster of each class."""
 
 
 def centres(points: Tensor, c: float) -> Tensor:
-    """One point for each thing, ``(n, d)`` float64: the midpoint of its ``points (n, positions, d)``."""
+    """One point for each item, ``(n, d)`` float64: the midpoint of its ``points (n, positions, d)``."""
     rows = max(1, _CHUNK // points[0].numel())
     parts = [part.double() for part in points.split(rows)]
     return torch.cat([ball.midpoint(part, c=c) if c > 0.0 else part.mean(1) for part in parts])
@@ -79,9 +79,9 @@ def prototypes(points: Tensor, labels: Tensor, classes: int, c: float) -> Tensor
 
     Args:
         points: ``(n, d)``, on the ball of curvature ``-c`` if ``c > 0``; or ``(n, positions, d)``, several for each
-            thing, of which the :func:`centres` are taken first.
+            item, whose :func:`centres` are used.
         labels: ``(n,)`` int64 from 0 to ``classes - 1``; each class has at least one.
-        classes: how many there are.
+        classes: number of classes.
         c: minus the curvature; 0 is flat.
 
     """
@@ -112,17 +112,17 @@ def recover(
     shuffles: int = 100,
     seed: int = 42,
 ) -> Taxonomy:
-    """Merge prototypes into a tree, cut it, and compare both with the superclasses.
+    """Cluster prototypes into a tree, cut it, and compare both with the superclasses.
 
     Args:
         points: ``(m, d)``, the prototypes.
         coarse_of: ``(m,)`` integers, the superclass of each.
         c: minus the curvature; 0 is flat.
-        clusters: how many the cut has.
+        clusters: number of clusters of the cut.
         linkage: one of :data:`LINKAGES`, the distance between two clusters.
-        neighbours: how many nearest prototypes the sibling precision looks at.
-        shuffles: how often the superclasses are dealt out at random.
-        seed: of the shuffles.
+        neighbours: number of nearest prototypes for the sibling precision.
+        shuffles: number of random permutations of the superclasses.
+        seed: for the permutations.
 
     """
     groups = np.unique(coarse_of.numpy(), return_inverse=True)[1].astype(np.int64)
@@ -131,7 +131,7 @@ def recover(
     between = distances(points, c).numpy()
     condensed = between[np.triu_indices(len(groups), 1)]
     merges = hierarchy.linkage(condensed, method=linkage)
-    # Not fcluster: among equal heights it would make fewer clusters than asked for.
+    # Not fcluster: with equal heights it makes fewer clusters than requested.
     cut = hierarchy.cut_tree(merges, n_clusters=clusters)[:, 0].astype(np.int64)
 
     chance = np.random.default_rng(seed)
@@ -160,10 +160,10 @@ def resample(
     seed: int = 42,
     progress: Progress | None = None,
 ) -> dict[str, Spread]:
-    """How far the scores are a matter of chance: of which things each class happens to be shown by.
+    """Bootstrap: how much the scores vary with the sample of items in each class.
 
-    ``times`` times, as many things as a class has are drawn from it, with replacement, and :func:`recover` scores their
-    prototypes. Arguments as for :func:`prototypes` and :func:`recover`; the same ``seed`` draws the same things.
+    ``times`` times, each class is resampled with replacement and :func:`recover` scores the new prototypes. Arguments
+    as for :func:`prototypes` and :func:`recover`; the same ``seed`` gives the same samples.
     """
     chance = np.random.default_rng(seed)
     order = torch.argsort(labels, stable=True)
@@ -185,11 +185,11 @@ def dendrogram_purity(linkage: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
     """The exact dendrogram purity of a tree for each row of ``labels (S, m)``: ``(S,)``.
 
     Let a merge join subtrees with ``a_g`` and ``b_g`` leaves of group g. It is the lowest common ancestor of
-    ``a_g b_g`` pairs of that group, and g's share of its leaves is ``(a_g + b_g) / Σ_h (a_h + b_h)``. So
+    ``a_g b_g`` pairs of that group, and g's fraction of its leaves is ``(a_g + b_g) / Σ_h (a_h + b_h)``. So
     the mean over all pairs is ``Σ_merges Σ_g a_g b_g (a_g + b_g) / Σ_h (a_h + b_h)`` over ``Σ_g n_g (n_g - 1) / 2``.
 
     Args:
-        linkage: ``(m - 1, 4)``, the merges as scipy writes them.
+        linkage: ``(m - 1, 4)``, the merges in scipy's format.
         labels: integers from 0, the groups of the leaves; in each row at least two leaves share one.
 
     """
@@ -205,7 +205,7 @@ def dendrogram_purity(linkage: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
 
 
 def _leaves(merges: npt.NDArray[Any]) -> Floats:
-    """``(2m - 1, m)``: 1 where a leaf is below a node or is it; first the leaves, then the merges in their order."""
+    """``(2m - 1, m)``: 1 where a leaf is below a node or equal to it; first the leaves, then the merges in order."""
     m = len(merges) + 1
     below = np.zeros((2 * m - 1, m))
     below[:m] = np.eye(m)
@@ -223,7 +223,7 @@ def _purity(labels: Ints, cut: Ints) -> Floats:
 
 
 def _sibling_precision(between: Floats, labels: Ints, neighbours: int) -> Floats:
-    """``(S,)`` for ``labels (S, m)``; of equally near prototypes, those of lower number count first."""
+    """``(S,)`` for ``labels (S, m)``; of equally near prototypes, the lower number comes first."""
     others = between.copy()
     np.fill_diagonal(others, np.inf)
     nearest = np.argsort(others, axis=1, kind="stable")[:, :neighbours]
@@ -231,12 +231,12 @@ def _sibling_precision(between: Floats, labels: Ints, neighbours: int) -> Floats
 
 
 def _correlation(a: Floats, b: Floats) -> float:
-    """NaN where one of them does not vary: all distances are equal."""
+    """NaN if one of them is constant: all distances are equal."""
     return float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) > 0.0 and np.ptp(b) > 0.0 else float("nan")
 
 
 def _score(values: npt.ArrayLike) -> Score:
-    """The first is of the true labels, the others of random ones."""
+    """The first value is for the true labels, the others for random ones."""
     table = np.asarray(values, dtype=np.float64)
     return Score(float(table[0]), float(table[1:].mean()))
 
@@ -252,7 +252,7 @@ def _check_points(points: Tensor, labels: Tensor, classes: int, c: float) -> Non
     if not len(points) or not points.isfinite().all():
         raise ValueError("there are no points, or some are not finite")
     if c > 0.0 and c * float(torch.linalg.vector_norm(points, dim=-1, dtype=torch.float64).max()) ** 2 >= 1.0:
-        raise ValueError(f"some points lie outside the ball of c={c}: map them with ghrq.geometry.ball.expmap0 first")
+        raise ValueError(f"some points are outside the ball of c={c}: map them with ghrq.geometry.ball.expmap0 first")
     if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
     missing = (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()

@@ -35,7 +35,7 @@ class ImageCodes(NamedTuple):
 
 def encode_file(tokenizer: ImageTokenizer, image: Path, out: Path, progress: Progress) -> ImageCodes:
     """Write the codes of an image of any size to an ``.npz`` file."""
-    pixels = folder.read_picture(image, None, tokenizer.encoder.channels)
+    pixels = folder.read_image(image, None, tokenizer.encoder.channels)
     parts = []
     for strip in _strips(grid_of(*pixels.shape[1:]), progress):
         seen = pixels[:, STRIDE * strip.low : STRIDE * strip.high]
@@ -115,16 +115,16 @@ def _read(path: Path, tokenizer: ImageTokenizer) -> ImageCodes:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a file of codes ({error}): make one with ghrq image encode") from error
     if made_by != fingerprint(tokenizer):
-        raise UserError(f"{path} was encoded by another tokenizer, or before this one was trained on: encode it anew")
+        raise UserError(f"{path} was encoded by another tokenizer, or before this one was trained on: encode it again")
     rq, grid = tokenizer.quantizer, grid_of(height, width)
     if codes.shape != (*grid, rq.num_stages):
         raise UserError(
             f"{path} is damaged: an image of {width} × {height} has codes of shape {(*grid, rq.num_stages)}, "
-            f"these have {codes.shape}: encode it anew"
+            f"these have {codes.shape}: encode it again"
         )
     if codes.min() < 0 or codes.max() >= rq.codebook_size:
         wrong = codes.min() if codes.min() < 0 else codes.max()
-        raise UserError(f"{path} is damaged: the code {wrong} is not from 0 to {rq.codebook_size - 1}: encode it anew")
+        raise UserError(f"{path} is damaged: the code {wrong} is not from 0 to {rq.codebook_size - 1}: encode it again")
     return ImageCodes(torch.from_numpy(codes.astype(np.int64)), (height, width))
 
 

@@ -1,1 +1,6 @@
-"""Reports: tables, figures and examples of codes on one page that needs nothing but a browser."""
+"""Reports: a task declares its tables, and console text, Markdown and one self-contained HTML page are made of them."""
+
+from ghrq.report.grid import Column
+from ghrq.report.tables import Baseline, Table
+
+__all__ = ["Baseline", "Column", "Table"]

@@ -1,4 +1,4 @@
-"""A tree of merges with all its leaves named, coloured by the groups that they are known to belong to."""
+"""A dendrogram with all its leaves named, coloured by their known groups."""
 
 import colorsys
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ import numpy.typing as npt
 from ghrq.report.figures import INK, PALE, Figure, draw_figure
 from ghrq.system.errors import require
 
-# Inches and points: 100 leaves make a tall picture, but each can be read.
+# Inches and points: 100 leaves make a tall figure, but each can be read.
 _LEAF, _TEXT = 0.125, 6.5
-# Of the groups' colours: both stand out by 3 to 1 from a white page as from a dark one.
+# Of the colours of groups: both have a contrast of 3 to 1 with a white page and with a dark one.
 _LUMINANCES = 0.15, 0.29
 
 
@@ -28,7 +28,7 @@ def dendrogram(
     """The tree from its root on the left to its leaves on the right, one line each.
 
     A leaf has a square in its group's colour, its name, and the name of its group. A branch whose leaves are all of one
-    group has that group's colour; so the more of the tree is coloured, the better it knows the groups.
+    group has the colour of the group; so the more of the tree is coloured, the better it follows the groups.
 
     Args:
         name: of the file.
@@ -59,7 +59,7 @@ def dendrogram(
         paths = np.stack((np.asarray(tree["dcoord"]), np.asarray(tree["icoord"]) / 10.0 - 0.5), axis=-1)
         axes.add_collection(lines(paths, colors=tree["color_list"], linewidths=1.1, capstyle="projecting"))
         rows = np.arange(len(order))
-        # Right of the axis, where they hide no merge of near leaves.
+        # Right of the axis, where they hide no merge.
         beside, shown = axes.get_yaxis_transform(), [colours[groups[leaf]] for leaf in order]
         axes.scatter(np.full(len(rows), 1.02), rows, s=16, c=shown, marker="s", transform=beside, clip_on=False)
         axes.set(xlim=(float(merges[:, 2].max()) * 1.02, 0.0), ylim=(len(rows) - 0.4, -0.6), xlabel="distance")
@@ -68,7 +68,7 @@ def dendrogram(
         axes.tick_params(axis="y", length=0, pad=9)
         axes.spines[["left", "right"]].set_visible(False)
         axes.grid(axis="y", visible=False)
-        # A second column of text, right of the longest leaf's name.
+        # A second column of text, right of the longest name of a leaf.
         groups_axis = axes.secondary_yaxis(1.0)
         groups_axis.set_yticks(rows, [group_names[groups[leaf]] for leaf in order], fontsize=_TEXT, color=PALE)
         widest = max(len(leaf) for leaf in leaf_names)
@@ -93,12 +93,12 @@ def _colours(count: int) -> list[str]:
 
 
 def _shade(hue: float, luminance: float) -> tuple[float, float, float]:
-    """Red, green and blue of a hue, as light as asked for: yellow and blue of one lightness in HLS are far from it."""
+    """Red, green and blue of a hue with this luminance, which lightness in HLS does not give."""
     steps = [colorsys.hls_to_rgb(hue, lightness / 256, 0.7) for lightness in range(257)]
     return min(steps, key=lambda shade: abs(relative_luminance(shade) - luminance))
 
 
 def relative_luminance(colour: Sequence[float]) -> float:
-    """How light an eye finds a colour of sRGB, red, green and blue from 0 to 1: black 0, white 1."""
+    """Relative luminance (WCAG) of a colour of sRGB, red, green and blue from 0 to 1: black 0, white 1."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

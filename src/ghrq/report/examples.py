@@ -1,4 +1,4 @@
-"""Examples of codes to look at: a thing, its tuple, and who shares the first codes of it."""
+"""Examples of codes: an item, its tuple, and the items that share the first codes of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from ghrq.report.template import render
 
 @dataclass(frozen=True)
 class Example:
-    """One thing, from the crowd that shares its first code to the few that share more of them."""
+    """One item, with those that share its first code, its first two codes, and so on."""
 
     name: str
     detail: str
     codes: Sequence[int]
     sharing: Sequence[Sequence[str]]
-    """Who shares the first one, two, … codes, the thing itself left out."""
+    """Names of those that share the first one, two, … codes, without the item itself."""
 
     def html(self) -> str:
         """A card."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ghrq.report.kinds import KINDS
-from ghrq.report.page import Piece
-from ghrq.report.tables import Measured
+from ghrq.report.kinds import looks
+from ghrq.report.results import Measured
 from ghrq.report.template import render, safe
 from ghrq.system import files
 from ghrq.system.errors import require
@@ -51,7 +50,7 @@ STYLE = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with its caption."""
+    """A plot with its caption."""
 
     name: str
     """Of its file, without the ending."""
@@ -59,7 +58,7 @@ class Figure:
     svg: str = field(repr=False)
 
     def save(self, folder: Path) -> Path:
-        """Write ``folder/name.svg``, whole or not at all."""
+        """Write ``folder/name.svg``, atomically."""
         path = folder / f"{self.name}.svg"
         files.write(path, self.svg)
         return path
@@ -76,9 +75,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Figures, or other pieces, side by side as far as there is room."""
+    """Figures, or other pieces of a page, side by side as far as there is room."""
 
-    figures: Sequence[Piece]
+    figures: Sequence[Any]
 
     def html(self) -> str:
         """All of them."""
@@ -86,35 +85,44 @@ class Gallery:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A bar for a kind of quantizer, with a second number marked on it."""
+class ChartBar:
+    """A bar, with a second number marked on it."""
 
-    kind: str
+    name: str
+    """A kind of quantizer, or any other label."""
     value: Measured
     mark: Measured = field(default_factory=Measured)
 
 
 @dataclass(frozen=True)
-class Series:
-    """A line for a kind of quantizer; ``y`` has its spread over runs where there are several."""
+class ChartLine:
+    """A line; ``y`` has its spread over runs where there are several."""
 
-    kind: str
+    name: str
+    """A kind of quantizer, or any other label."""
     x: Sequence[float]
     y: Sequence[Measured]
     note: str = ""
-    """Added to the kind's name; such a line is dashed, as it is not quite like the others."""
+    """Added to its name; a line with a note is dashed, as it does not compare with the others."""
 
 
 def bars(
-    name: str, title: str, caption: str, xlabel: str, given: Sequence[Bar], mark: str, limits: Mapping[str, Measured]
+    name: str,
+    title: str,
+    caption: str,
+    xlabel: str,
+    given: Sequence[ChartBar],
+    mark: str,
+    limits: Mapping[str, Measured],
 ) -> Figure:
     """Horizontal bars from 0 to 100; ``mark`` names the marks on them, ``limits`` become lines across all."""
 
     def draw(axes: Any) -> None:
         places = range(len(given))
-        for place, bar in zip(places, given, strict=True):
-            value, colour = bar.value, KINDS[bar.kind].colour
-            axes.barh(place, value.mean, height=0.62, color=colour)
+        shown = looks([bar.name for bar in given])
+        for place, bar, look in zip(places, given, shown, strict=True):
+            value = bar.value
+            axes.barh(place, value.mean, height=0.62, color=look.colour)
             if value.spread:
                 axes.errorbar(value.mean, place, xerr=value.spread, color=INK, capsize=3, linewidth=1.2)
             axes.text(1.02, place, value.show(".1f"), transform=axes.get_yaxis_transform(), va="center")
@@ -125,7 +133,7 @@ def bars(
         for (label, limit), dashes in zip(limits.items(), ((5, 2), (1.5, 1.5), (5, 2, 1, 2)), strict=False):
             axes.axvline(limit.mean, color=INK, linewidth=1.3, dashes=dashes, label=f"{label} {limit.show('.1f')}")
         axes.set(xlim=(0, 100), ylim=(len(given) - 0.45, -0.55), xlabel=xlabel)
-        axes.set_yticks(places, [KINDS[bar.kind].label for bar in given])
+        axes.set_yticks(places, [look.label for look in shown])
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
 
@@ -137,7 +145,7 @@ def lines(
     title: str,
     caption: str,
     labels: tuple[str, str],
-    given: Sequence[Series],
+    given: Sequence[ChartLine],
     *,
     log: bool = False,
     depths: bool = False,
@@ -156,8 +164,8 @@ def lines(
     """
 
     def draw(axes: Any) -> None:
-        for series in given:
-            look, y = KINDS[series.kind], [value.mean for value in series.y]
+        for series, look in zip(given, looks([series.name for series in given]), strict=True):
+            y = [value.mean for value in series.y]
             axes.plot(
                 series.x,
                 y,
@@ -185,10 +193,10 @@ def lines(
 
 
 def draw_figure(name: str, title: str, caption: str, height: float, draw: Callable[[Any], None]) -> Figure:
-    """What ``draw`` puts on axes, in the house's style, ``height`` inches high; with a legend of what it labels."""
+    """What ``draw`` puts on axes, in the common style, ``height`` inches high; with a legend of what it labels."""
     matplotlib = require("matplotlib", "train")
     with matplotlib.rc_context(STYLE):
-        # Without pyplot: no display is asked for, nothing stays in memory.
+        # Without pyplot: it needs no display, and keeps no figure in memory.
         figure = require("matplotlib.figure", "train").Figure(figsize=(WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
         draw(axes)

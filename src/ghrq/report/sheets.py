@@ -1,4 +1,4 @@
-"""Many small pictures on one sheet, as PNG."""
+"""Many small images on one sheet, as PNG."""
 
 import base64
 import io
@@ -12,15 +12,15 @@ from torch import Tensor
 from ghrq.report.template import render, safe
 from ghrq.system.errors import require
 
-# Pixels between pictures, and how wide a sheet is at least: small pictures are shown larger, without smoothing.
+# Pixels between images, and how wide a sheet is at least: small images are enlarged without smoothing.
 _GAP, _WIDTH = 1, 600
 
 
-def sheet(pictures: Tensor) -> bytes:
+def sheet(images: Tensor) -> bytes:
     """Bytes ``(rows, columns, channels, height, width)`` of pixels as a PNG file; 1 channel is grey, 3 are colour."""
-    rows, columns, channels, height, width = pictures.shape
+    rows, columns, channels, height, width = images.shape
     framed = torch.full((rows, columns, channels, height + _GAP, width + _GAP), 255, dtype=torch.uint8)
-    framed[..., :height, :width] = pictures
+    framed[..., :height, :width] = images
     joined = framed.permute(0, 3, 1, 4, 2).reshape(rows * (height + _GAP), columns * (width + _GAP), channels)
     larger = max(1, round(_WIDTH / joined.shape[1]))
     pixels = joined[:-_GAP, :-_GAP].repeat_interleave(larger, 0).repeat_interleave(larger, 1).numpy()
@@ -43,6 +43,6 @@ class Sheet:
         """A ``<figure>`` with the sheet in it."""
         data = base64.b64encode(self.png).decode()
         source, style = f"data:image/png;base64,{data}", "width:100%;image-rendering:pixelated"
-        words = self.caption.replace("*", "")  # of Markdown, which an alternative text does not know
+        words = self.caption.replace("*", "")  # no Markdown in an alternative text
         image = f'<img src="{source}" alt="{escape(words)}" style="{style}">'
         return render("figure", figure=self, svg=safe(image))

@@ -1,174 +1,213 @@
-"""Tables of measured numbers: mean ± spread over seeds, the best of each block in bold, as Markdown and as HTML."""
+"""Tables as data: a task declares which numbers of its results stand where, and the outcomes of a study fill them.
 
-import math
-import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+::
 
-from ghrq.report.template import render
+    Table(
+        "Reconstruction",
+        columns=(Column("MSE × 1000", "mse", ".3f", best="lowest", factor=1000.0),),
+        paper={"ghrq": {"MSE × 1000": 0.647}},
+        note="Of the test images.",
+    )
+"""
 
-NOTHING = "–"
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+from ghrq.report.grid import Block, Column, Entry, Grid, Row
+from ghrq.report.kinds import KINDS, label_of
+from ghrq.report.results import Group, Measured, StudyResults, value_at, varying
 
-@dataclass(frozen=True)
-class Measured:
-    """A number as it came out of each of several runs."""
+if TYPE_CHECKING:
+    from ghrq.training.study import Label
 
-    values: tuple[float, ...] = ()
-
-    @classmethod
-    def of(cls, values: Iterable[float | None]) -> "Measured":
-        """Those that are numbers: results.json has ``null`` for NaN."""
-        return cls(tuple(float(value) for value in values if value is not None and math.isfinite(value)))
-
-    @property
-    def mean(self) -> float:
-        """NaN of nothing."""
-        return statistics.fmean(self.values) if self.values else math.nan
-
-    @property
-    def spread(self) -> float:
-        """The standard deviation of a sample; 0 of a single value, which has none to show."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self.values)
-
-    def shifted(self, by: float) -> "Measured":
-        """The same with ``by`` added to every value."""
-        return Measured(tuple(value + by for value in self.values))
-
-    def scaled(self, by: float) -> "Measured":
-        """The same with every value multiplied."""
-        return Measured(tuple(value * by for value in self.values))
-
-    def show(self, spec: str) -> str:
-        """``mean ± spread``, both by the format ``spec``; the mean alone of a single value.
-
-        Of a spread two significant digits are enough.
-        """
-        if not self:
-            return NOTHING
-        mean = format(self.mean, spec)
-        spread = ".2g" if spec.endswith("g") else spec.replace("+", "")
-        return f"{mean} ± {format(self.spread, spread)}" if len(self.values) > 1 else mean
-
-
-Entry = Measured | str | None
-"""What is in a cell: text is shown as it is, ``None`` as a dash."""
+BASELINES = "to compare with"
 
 
 @dataclass(frozen=True)
-class Column:
-    """How the numbers below a heading are shown."""
-
-    title: str
-    spec: str = ".1f"
-    best: Literal["highest", "lowest"] | None = None
-    """Which is shown in bold, if any."""
-    aside: bool = False
-    """Whether it is something to hold the column before against: the mean alone, in a paler colour."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A label and an entry for every column."""
+class Baseline:
+    """A row of its own to compare with, such as a method without any model."""
 
     label: str
-    entries: Sequence[Entry]
-    colour: str = ""
-    """Of the dot before the label; the same as in the figures."""
+    results: Callable[[Any], Mapping[str, Any]]
+    """From the results of a run to those of the baseline, with its numbers at the paths of the columns."""
     note: str = ""
     """In small letters after the label."""
 
 
 @dataclass(frozen=True)
-class Block:
-    """Rows that compete with each other; without ``compete`` none is the best."""
+class Table:
+    """A table of a report: a row for each label of an axis, with mean and spread over the seeds.
+
+    Columns and tables without any measured number are left out. A row whose runs all diverged says so.
+    """
 
     title: str
-    rows: Sequence[Row]
-    compete: bool = True
+    columns: Sequence[Column]
+    rows: str = ""
+    """The axis whose labels are the rows: by default ``kind``, or else the first on which the runs differ."""
+    blocks: Sequence[str] = ()
+    """Axes whose labels divide the rows into blocks with a heading. Other axes on which the runs differ are added."""
+    across: str = ""
+    """An axis whose labels are columns: all ``columns`` are repeated for each."""
+    only: "Mapping[str, Sequence[Label]]" = field(default_factory=dict)
+    """The labels to show of an axis, in this order; all labels of axes that are not named."""
+    needs: "Sequence[Label]" = ()
+    """Row labels: blocks without any of them are left out."""
+    baselines: Sequence[Baseline | str] = ()
+    """Rows of a last block: declared ones, and row labels of the study that do not compete with the others."""
+    paper: Mapping[Any, Mapping[str, float]] = field(default_factory=dict)
+    """Published figures by row label, then by title of the column. A key may have several labels, as in
+    ``("mnist", "ghrq")``: it is for the runs that have all of them."""
+    note: str | Callable[[StudyResults], str] = ""
+    """Below the table, in Markdown."""
 
+    def fill(self, study: StudyResults) -> Grid | None:
+        """The table with the numbers of a study; ``None`` if it has none for it."""
+        if not self.rows:
+            return replace(self, rows=_rows_axis(study)).fill(study)
+        groups = study.select(**self.only)
+        extra = {axis: labels for axis, labels in self.only.items() if axis != self.rows}
+        references = study.select(**extra, **{self.rows: [name for name in self.baselines if isinstance(name, str)]})
+        main = [group for group in groups if self.rows in group.axes and group not in references]
+        axes = list(dict.fromkeys((*self.blocks, *varying(main))))
+        axes = [axis for axis in axes if axis not in (self.rows, self.across)]
+        slots = list(self._slots(study, main))
+        if not any(slot.numbers(main) for slot in slots):
+            return None
+        declared = [given for given in self.baselines if isinstance(given, Baseline)]
+        slots = [slot for slot in slots if any(slot.numbers(main)) or any(slot.baseline(b, main) for b in declared)]
+        blocks = [
+            Block(_block_title(axes, labels), list(self._rows(study, found, slots)))
+            for labels, found in self._split(study, axes, main)
+            if not self.needs or any(group.axes[self.rows] in self.needs for group in found)
+        ]
+        if not blocks:
+            return None
+        origin = [axis for axis in axes if axis in varying(main)]
+        split = self._split(study, axes, references)
+        rows = [row for _, found in split for row in self._rows(study, found, slots, origin)]
+        for given in declared:
+            entries = [entry for slot in slots for entry in (slot.baseline(given, main), None)[: len(slot.shown())]]
+            rows.append(Row(given.label, entries, note=given.note))
+        note = self.note(study) if callable(self.note) else self.note
+        columns = [column for slot in slots for column in slot.shown()]
+        return Grid(self.title, note, columns, [*blocks, *([Block(BASELINES, rows, compete=False)] if rows else [])])
 
-class Shown(NamedTuple):
-    """An entry as text."""
+    def _order(self, study: StudyResults, axis: str) -> "list[Label]":
+        return list(self.only.get(axis) or study.labels(axis))
 
-    text: str
-    bold: bool
-    aside: bool
+    def _split(
+        self, study: StudyResults, axes: Sequence[str], groups: Sequence[Group]
+    ) -> "list[tuple[tuple[Label, ...], list[Group]]]":
+        """The groups by their labels on ``axes``, in the order of these labels."""
+        found: dict[tuple[Label, ...], list[Group]] = {}
+        for group in groups:
+            found.setdefault(tuple(group.axes.get(axis, "") for axis in axes), []).append(group)
+        order = [["", *self._order(study, axis)] for axis in axes]
+        place = {labels: [o.index(label) for o, label in zip(order, labels, strict=True)] for labels in found}
+        return sorted(found.items(), key=lambda item: place[item[0]])
+
+    def _slots(self, study: StudyResults, groups: Sequence[Group]) -> "Iterator[_Slot]":
+        """Every column as it is shown, with the published figures beside it."""
+        for across in self._order(study, self.across) if self.across else [None]:
+            for column in self.columns:
+                for each in _expand(column, groups):
+                    title = each.title
+                    if across is not None:
+                        title = str(across) if len(self.columns) == 1 else f"{across}, {each.title}"
+                    published = {key: figures[title] for key, figures in self.paper.items() if title in figures}
+                    fits = any(_published(published, group.axes.values()) for group in groups)
+                    axis = self.across if across is not None else ""
+                    yield _Slot(replace(each, title=title), published if fits else {}, axis, across)
+
+    def _rows(
+        self, study: StudyResults, groups: Sequence[Group], slots: "Sequence[_Slot]", origin: Sequence[str] = ()
+    ) -> Iterator[Row]:
+        """A row for each label; ``origin``: the axes to name in its note, if these divide the other rows."""
+        for label in dict.fromkeys((*self._order(study, self.rows), *study.labels(self.rows))):
+            row = [group for group in groups if group.axes[self.rows] == label]
+            if not row:
+                continue
+            labels = [value for group in row for value in group.axes.values()]
+            entries: list[Entry] = []
+            for place, slot in enumerate(slots):
+                here = slot.of(row)
+                lost = here and not any(group.finished for group in here) and (place == 0 or slot.axis)
+                entries.append(next(iter(slot.numbers(row)), None) or ("diverged" if lost else None))
+                entries += [_published(slot.paper, labels)] if slot.paper else []
+            diverged, runs = sum(group.diverged for group in row), sum(len(group.outcomes) for group in row)
+            notes = [_block_title([axis], [row[0].axes[axis]]).replace("`", "") for axis in origin]
+            if diverged and diverged < runs:
+                notes.append(f"{diverged} of {runs} diverged")
+            colour = KINDS[str(label)].colour if str(label) in KINDS else ""
+            yield Row(label_of(label), entries, colour, ", ".join(notes))
 
 
 @dataclass(frozen=True)
-class Table:
-    """Blocks of rows. Columns in which nothing was measured are left out."""
+class _Slot:
+    """A column as it is shown."""
 
-    title: str
-    caption: str
-    columns: Sequence[Column]
-    blocks: Sequence[Block]
+    column: Column
+    paper: Mapping[Any, float]
+    """Published figures; empty without any for the rows of the table."""
+    axis: str
+    label: "Label | None"
+    """It shows the groups with this label on this axis, if one is named."""
 
-    def __post_init__(self) -> None:
-        for row in (row for block in self.blocks for row in block.rows):
-            if len(row.entries) != len(self.columns):
-                raise ValueError(
-                    f"row '{row.label}' of table '{self.title}' has {len(row.entries)} entries, "
-                    f"expected {len(self.columns)}, one for each column"
-                )
+    def of(self, groups: Sequence[Group]) -> list[Group]:
+        """Those of ``groups`` that it shows."""
+        return [group for group in groups if not self.axis or group.axes.get(self.axis) == self.label]
 
-    def shown_columns(self) -> list[int]:
-        """Which columns have anything to show."""
-        rows = [row for block in self.blocks for row in block.rows]
-        return [i for i in range(len(self.columns)) if any(row.entries[i] for row in rows)]
+    def numbers(self, groups: Sequence[Group]) -> list[Measured]:
+        """What was measured in those of ``groups`` that it shows."""
+        found = [group.number(self.column.path, self.column.factor) for group in self.of(groups)]
+        return [value for value in found if value]
 
-    def shown(self, block: Block) -> list[list[Shown]]:
-        """The entries of a block as text, row by row."""
-        best = {i: self._best(block, i) for i in self.shown_columns()}
-        rows = []
-        for row in block.rows:
-            texts = {i: _text(row.entries[i], self.columns[i]) for i in best}
-            rows.append([Shown(text, text in best[i], self.columns[i].aside) for i, text in texts.items()])
-        return rows
+    def baseline(self, baseline: Baseline, groups: Sequence[Group]) -> Measured:
+        """The baseline of the first group that has it; as a single number where all seeds agree."""
+        path, factor = self.column.path, self.column.factor
+        found = (group.number(lambda run: value_at(baseline.results(run), path), factor) for group in self.of(groups))
+        first = next(filter(None, found), Measured())
+        return Measured(first.values[:1]) if len(set(first.values)) == 1 else first
 
-    def _best(self, block: Block, column: int) -> set[str]:
-        """The texts that are the best of a block: all whose mean looks the same as the best one's."""
-        how = self.columns[column]
-        measured = [e for row in block.rows if isinstance(e := row.entries[column], Measured) and e]
-        if not block.compete or how.best is None or len(measured) < 2:
-            return set()
-        top = (max if how.best == "highest" else min)(entry.mean for entry in measured)
-        return {_text(e, how) for e in measured if format(e.mean, how.spec) == format(top, how.spec)}
-
-    def markdown(self) -> str:
-        """A heading, the table, and its caption."""
-        columns = [self.columns[i] for i in self.shown_columns()]
-        lines = [_line(["", *(column.title for column in columns)]), _line(["---", *("---:" for _ in columns)])]
-        for block in self.blocks:
-            if block.title:
-                lines.append(_line([f"**{block.title}**", *("" for _ in columns)]))
-            for row, shown in zip(block.rows, self.shown(block), strict=True):
-                label = f"{row.label} ({row.note})" if row.note else row.label
-                lines.append(_line([label, *(f"**{cell.text}**" if cell.bold else cell.text for cell in shown)]))
-        return f"## {self.title}\n\n" + "\n".join(lines) + f"\n\n{self.caption}\n"
-
-    def html(self) -> str:
-        """A ``<figure>`` with title, table and caption."""
-        columns = [self.columns[i] for i in self.shown_columns()]
-        blocks = [(block.title, list(zip(block.rows, self.shown(block), strict=True))) for block in self.blocks]
-        return render("table", table=self, columns=columns, blocks=blocks)
+    def shown(self) -> list[Column]:
+        """Its column, and the one of the published figures."""
+        beside = replace(self.column, title=self.column.paper, best=None, aside=True)
+        return [self.column, *([beside] if self.paper else [])]
 
 
-def _text(entry: Entry, column: Column) -> str:
-    if isinstance(entry, Measured):
-        return (Measured((entry.mean,)) if column.aside and entry else entry).show(column.spec)
-    return entry or NOTHING
+def default_table(study: StudyResults) -> Table:
+    """All numbers on the top level of the results."""
+    numbers = [name for name, value in study.first.items() if Measured.of([value])]
+    return Table("Results", [Column(name.replace("_", " "), name, ".4g") for name in numbers])
 
 
-def count(number: int, noun: str) -> str:
-    """``1 seed``, ``2 seeds``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def _rows_axis(study: StudyResults) -> str:
+    if study.labels("kind"):
+        return "kind"
+    return next(iter(varying(study.groups)), "recipe")
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _expand(column: Column, groups: Sequence[Group]) -> list[Column]:
+    """One column for each entry of a list, if the path asks for it."""
+    if not isinstance(column.path, str) or not column.path.endswith(".*"):
+        return [column]
+    path = column.path.removesuffix(".*")
+    length = max((len(value_at(group.first, path) or ()) for group in groups), default=0)
+    return [replace(column, title=column.title.format(i + 1), path=f"{path}.{i}") for i in range(length)]
+
+
+def _published(figures: Mapping[Any, float], labels: "Iterable[Label]") -> Measured | None:
+    """The published figure for a row with these labels."""
+    for key, value in figures.items():
+        if set(key if isinstance(key, tuple) else (key,)) <= set(labels):
+            return Measured((value,))
+    return None
+
+
+def _block_title(axes: Sequence[str], labels: "Sequence[Label]") -> str:
+    """``recipe `best`, d16/b128``."""
+    return ", ".join(
+        f"recipe `{label}`" if axis == "recipe" else label_of(label) for axis, label in zip(axes, labels, strict=True)
+    )

@@ -1,7 +1,5 @@
 """HTML from the templates of this package."""
 
-import html
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,15 @@ def safe(text: str) -> Any:
     return require("markupsafe", "train").Markup(text)
 
 
-def rich(text: str) -> Any:
-    """A line of Markdown as HTML: ``**bold**``, ``*emphasis*`` and ```code```, all else as it is."""
-    escaped = html.escape(text, quote=False)
-    escaped = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escaped)
-    escaped = re.sub(r"\*(.+?)\*", r"<em>\1</em>", escaped)
-    return safe(re.sub(r"`(.+?)`", r"<code>\1</code>", escaped))
+def inline_markdown(text: str) -> Any:
+    """A line of Markdown as HTML: bold, emphasis and code. HTML, links and images are left as text."""
+    return safe(_markdown().renderInline(text))
+
+
+@cache
+def _markdown() -> Any:
+    markdown = require("markdown_it", "train").MarkdownIt("zero", {"html": False})
+    return markdown.enable(["emphasis", "backticks", "escape"])
 
 
 @cache
@@ -40,5 +41,5 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["rich"] = rich
+    environment.filters["markdown"] = inline_markdown
     return environment

@@ -38,7 +38,7 @@ class Format(NamedTuple):
     @property
     def remedy(self) -> str:
         """What to do about a damaged folder."""
-        return f"fetch or make the {self.title} anew"
+        return f"fetch or make the {self.title} again"
 
 
 def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
@@ -73,7 +73,7 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
     if config.get("version") != form.version:
         raise UserError(
             f"{path} has version {config.get('version')} of the format, this ghrq reads version {form.version}: "
-            f"use the ghrq that wrote it, or make the {form.title} anew"
+            f"use the ghrq that wrote it, or make the {form.title} again"
         )
     sums = config.pop("sha256", None)
     path = folder / WEIGHTS
@@ -182,7 +182,7 @@ def not_fitting(folder: Path, form: Format, error: Exception) -> UserError:
         reason = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
     else:
         reason = (str(error).splitlines() or ["?"])[-1].strip()  # torch reports every tensor on a line of its own
-    return UserError(f"{folder / CONFIG} and its weights do not fit together ({reason}): make the {form.title} anew")
+    return UserError(f"{folder / CONFIG} and its weights do not fit together ({reason}): make the {form.title} again")
 
 
 def _read_weights(path: Path, form: Format) -> tuple[dict[str, Tensor], str | None]:

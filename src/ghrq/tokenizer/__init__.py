@@ -1,4 +1,4 @@
-"""From a table of embeddings to semantic IDs and back, in scikit-learn's manner."""
+"""Embeddings to semantic IDs and back, with scikit-learn's interface."""
 
 from ghrq.system.errors import require
 

@@ -1,8 +1,7 @@
-"""Whole tables through a tokenizer, batch by batch, on this machine or on a Ray cluster.
+"""Encode and decode whole tables, batch by batch, on this machine or on a Ray cluster.
 
-What stays in memory is the codes of all rows, a byte each if there are at most 256 to choose from, and 8 bytes a row to
-find duplicate ids: collisions can only be settled when all codes are known. Vectors and ids are read again where they
-are needed again.
+Memory holds the codes of all rows (a byte each with at most 256 codes a stage) and 8 bytes a row to find duplicate ids:
+collisions can only be resolved when all codes are known. Vectors and ids are read again where they are needed again.
 """
 
 import tempfile
@@ -13,51 +12,61 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from ghrq.data.tables import CODES_COLUMN, Layout, Table, batch_rows, check_distinct, hash_ids, open_writer
+from ghrq.data.tables import (
+    CODES_COLUMN,
+    TableLayout,
+    VectorTable,
+    batch_rows,
+    check_distinct,
+    hash_ids,
+    open_writer,
+)
 from ghrq.data.tables.columns import place
+from ghrq.ids.collisions import Policy
+from ghrq.ids.collisions import resolve as resolve_collisions
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 
 if TYPE_CHECKING:
-    from ghrq.ids.collisions import Policy
     from ghrq.tokenizer import Tokenizer
 
 SILENT = Progress()
 
 Codes = npt.NDArray[np.integer]
 Vectors = npt.NDArray[np.float32]
-Engine = Literal["local", "ray"]
+Where = Literal["local", "ray"]
 
 VECTORS_COLUMN = "embedding"
-"""The name of decoded vectors."""
+"""Column of decoded vectors."""
 
-# Bytes of vectors, and rows, that a fit sees at most: beyond that a codebook gets no better.
+# Most bytes of vectors, and most rows, for a fit: more do not improve a codebook.
 _SAMPLE_BYTES, _SAMPLE_ROWS = 2**29, 200_000
 
-# Vectors whose reconstruction error a fit reports.
+# Rows on which a fit measures its reconstruction error.
 _MEASURED_ROWS = 20_000
 
-# How many times the median a row's greatest number may be without a word.
+# A row whose largest number is this many times the median is reported as an outlier.
 _OUTLIER = 1e3
 
-# Rows whose collisions are settled at once.
+# Rows whose collisions are resolved at once.
 _APPEND_ROWS = 2**18
 
 
-class Piece(NamedTuple):
+class EncodedRows(NamedTuple):
     """The codes of some rows."""
 
     rows: npt.NDArray[np.int64] | slice
     codes: Codes
     hashes: npt.NDArray[np.uint64]
-    """Of the ids."""
+    """Hashes of the ids."""
 
 
-def sample(table: Table, codebook_size: int, seed: int = 0, progress: Progress = SILENT) -> Vectors:
-    """The vectors to fit on, ``(m, dim)``: all, or of a large table as many drawn at random, in the order of the table.
+def sample(table: VectorTable, codebook_size: int, seed: int = 0, progress: Progress = SILENT) -> Vectors:
+    """The vectors to fit on, ``(m, dim)``: all, or a random sample of a large table, in the order of the table.
 
-    Goes through the whole table, so that a bad row or a duplicate id anywhere is found before the fit.
+    Reads the whole table, so that a bad row or a duplicate id is found before the fit.
     """
     if table.rows < codebook_size:
         raise UserError(
@@ -82,22 +91,22 @@ def sample(table: Table, codebook_size: int, seed: int = 0, progress: Progress =
     return result
 
 
-def _warn_of_outliers(table: Table, rows: npt.NDArray[np.int64], vectors: Vectors, progress: Progress) -> None:
-    """One absurd row would decide the scale of all others."""
+def _warn_of_outliers(table: VectorTable, rows: npt.NDArray[np.int64], vectors: Vectors, progress: Progress) -> None:
+    """Warn of a row so large that it would decide the scale of all others."""
     greatest = np.maximum(vectors.max(axis=1), -vectors.min(axis=1))
     row, usual = int(greatest.argmax()), float(np.median(greatest))
     if float(greatest[row]) > _OUTLIER * usual > 0.0:
         progress.note(
             f"warning: {place(table.path, int(rows[row]))} has the number {greatest[row]:.3g}, most rows none above "
-            f"{usual:.3g}: beside it all others look alike. Is it a mistake?"
+            f"{usual:.3g}: it will dominate the scale. Is it a mistake?"
         )
 
 
 def encode(
     tokenizer: "Tokenizer",
-    table: Table,
+    table: VectorTable,
     *,
-    engine: Engine = "local",
+    on: Where = "local",
     batch: int | None = None,
     progress: Progress = SILENT,
 ) -> Codes:
@@ -105,11 +114,11 @@ def encode(
 
     Args:
         tokenizer: fitted.
-        table: of vectors as it was fitted on.
-        engine: ``"ray"`` runs it on Ray Data: on the cluster of the environment variable ``RAY_ADDRESS``, whose nodes
-            have to see the table under the same path, or on this machine. Batches are the same, so are the codes.
-        batch: rows that are encoded at once.
-        progress: where to show it.
+        table: of vectors like those it was fitted on.
+        on: ``"ray"`` runs on Ray Data: on the cluster of the environment variable ``RAY_ADDRESS``, whose nodes have to
+            see the table under the same path, or on this machine. Batches and codes are the same as with ``"local"``.
+        batch: rows encoded at once.
+        progress: shows how far it is.
 
     """
     if table.dim != tokenizer.n_features_in_:
@@ -121,50 +130,45 @@ def encode(
     size = batch or batch_rows(table.dim)
     codes = np.empty((table.rows, tokenizer.quantizer_.num_stages), dtype=_smallest(tokenizer))
     hashes = np.empty(table.rows, dtype=np.uint64)
-    if engine == "ray":
-        from ghrq.tokenizer.bulk_ray import pieces_on_ray
+    if on == "ray":
+        from ghrq.tokenizer.bulk_ray import encode_on_ray
 
-        found = pieces_on_ray(tokenizer, table, size)
+        parts = encode_on_ray(tokenizer, table, size)
     else:
-        found = pieces(tokenizer, table, size, 0, table.rows)
+        parts = encode_range(tokenizer, table, size, 0, table.rows)
     with progress.patient_bar("encoding", table.rows, "vectors") as bar:
-        for piece in found:
-            codes[piece.rows], hashes[piece.rows] = piece.codes, piece.hashes
-            bar.advance(len(piece.codes))
+        for part in parts:
+            codes[part.rows], hashes[part.rows] = part.codes, part.hashes
+            bar.advance(len(part.codes))
     check_distinct(table, hashes)
     return codes
 
 
-def resolve(codes: Codes, policy: "Policy", tokenizer: "Tokenizer", table: Table) -> Codes:
-    """Settle collisions of ``codes (rows, N)`` by :mod:`ghrq.ids.collisions`: ``(rows, N)``, ``N + 1`` for ``append``.
+def resolve(codes: Codes, policy: Policy, tokenizer: "Tokenizer", table: VectorTable) -> Codes:
+    """Resolve collisions of ``codes (rows, N)`` by :mod:`ghrq.ids.collisions`: ``(rows, N)``, ``N + 1`` for ``append``.
 
     Vectors are read from the table again where they are needed.
     """
-    import torch
-
-    from ghrq.ids.collisions import resolve as settle
-
     if policy == "append":
-        # Equal tuples have equal first codes, so some of those at a time give the same with little extra memory.
+        # Equal tuples have equal first codes: resolving some first codes at a time gives the same in less memory.
         parts = -(-len(codes) // _APPEND_ROWS)
         part_of = codes[:, 0].astype(np.int32) % parts
         result = np.empty((len(codes), codes.shape[1] + 1), dtype=np.int32)
         for part in range(parts):
             rows = np.flatnonzero(part_of == part)
-            result[rows] = settle(torch.from_numpy(codes[rows].astype(np.int32)), policy).numpy()
+            result[rows] = resolve_collisions(torch.from_numpy(codes[rows].astype(np.int32)), policy).numpy()
         return result
 
     def vectors_of(rows: torch.Tensor) -> torch.Tensor:
         return tokenizer.latent(table.take(rows.cpu().numpy()))
 
     given = torch.from_numpy(codes.astype(np.int32))
-    settled = settle(given, policy, vectors_of=vectors_of, quantizer=tokenizer.quantizer_)
-    return settled.numpy()
+    return resolve_collisions(given, policy, vectors_of=vectors_of, quantizer=tokenizer.quantizer_).numpy()
 
 
-def write_codes(path: Path, table: Table, codes: Codes, progress: Progress = SILENT) -> None:
-    """Write ``codes (rows, N)`` beside the ids of the table, which are read again; by the extension of ``path``."""
-    layout = Layout(table.id_name, CODES_COLUMN, codes.shape[1], np.int32, table.rows)
+def write_codes(path: Path, table: VectorTable, codes: Codes, progress: Progress = SILENT) -> None:
+    """Write ``codes (rows, N)`` and the ids of the table, in the format of ``path``'s extension."""
+    layout = TableLayout(table.id_name, CODES_COLUMN, codes.shape[1], np.int32, table.rows)
     first = 0
     with open_writer(path, layout) as writer, progress.patient_bar("writing", table.rows, "rows") as bar:
         for ids in table.ids(2**17):
@@ -174,12 +178,12 @@ def write_codes(path: Path, table: Table, codes: Codes, progress: Progress = SIL
 
 
 def decode(
-    tokenizer: "Tokenizer", table: Table, path: Path, depth: int | None = None, progress: Progress = SILENT
+    tokenizer: "Tokenizer", table: VectorTable, path: Path, depth: int | None = None, progress: Progress = SILENT
 ) -> int:
-    """Write the vectors that a table of codes stands for, by the extension of ``path``; the depth that was decoded.
+    """Write the decoded vectors of a table of codes, in the format of ``path``'s extension. Returns the decoded depth.
 
-    A last code beyond the stages of the tokenizer is the tie-break of colliding items, and dropped. ``depth`` is how
-    many codes to use, by default all.
+    A last code beyond the stages of the tokenizer is the tie-break token of colliding items, and ignored. ``depth`` is
+    the number of codes to use, by default all.
     """
     stages, size = tokenizer.quantizer_.num_stages, tokenizer.quantizer_.codebook_size
     if table.dim > stages + 1:
@@ -187,7 +191,7 @@ def decode(
     depth = min(table.dim, stages) if depth is None else depth
     if not 1 <= depth <= min(table.dim, stages):
         raise UserError(f"--depth {depth}: expected 1 to {min(table.dim, stages)}, the codes that {table.path} has")
-    layout = Layout(table.id_name, VECTORS_COLUMN, tokenizer.n_features_in_, np.float32, table.rows)
+    layout = TableLayout(table.id_name, VECTORS_COLUMN, tokenizer.n_features_in_, np.float32, table.rows)
     first = 0
     with open_writer(path, layout) as writer, progress.patient_bar("decoding", table.rows, "vectors") as bar:
         for ids, given in table.batches(batch_rows(tokenizer.n_features_in_)):
@@ -205,33 +209,18 @@ def decode(
     return depth
 
 
-def distinct(codes: Codes) -> int:
-    """How many different tuples there are among ``codes (n, N)``."""
-    keys, bound = np.zeros(len(codes), dtype=np.int64), 1
-    for column in codes.T:
-        size = int(column.max()) + 1
-        if bound * size >= 2**63:  # only those that occur are numbered on
-            names, keys = np.unique(keys, return_inverse=True)
-            bound = len(names)
-        keys *= size
-        keys += column
-        bound *= size
-    keys.sort()
-    return 1 + int(np.count_nonzero(keys[1:] != keys[:-1]))
-
-
 def reconstruction_error(tokenizer: "Tokenizer", vectors: Vectors, seed: int = 0) -> float:
-    """Mean squared error of decoded ``vectors (n, dim)`` over their variance, on some thousands of them."""
+    """Mean squared error of decoded ``vectors (n, dim)`` divided by their variance, on a random sample."""
     rows = np.random.default_rng(seed).permutation(len(vectors))[:_MEASURED_ROWS]
     x = vectors[np.sort(rows)].astype(np.float64)
     lost = np.square(x - tokenizer.decode(tokenizer.encode(x.astype(np.float32)))).mean()
     return float(lost / max(x.var(axis=0).mean(), np.finfo(np.float64).tiny))
 
 
-def check_same_rows(codes: Table, table: Table) -> None:
-    """Raise an error unless ``codes`` are those of ``table``, row by row."""
+def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
+    """Raise an error unless ``codes`` and ``table`` have the same ids, row by row."""
     if codes.rows != table.rows:
-        raise UserError(f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table anew")
+        raise UserError(f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again")
     if not table.has_ids:
         return
     first, size = 0, 2**16
@@ -241,14 +230,14 @@ def check_same_rows(codes: Table, table: Table) -> None:
             row = int(wrong[0])
             raise UserError(
                 f"{place(codes.path, first + row)} is of {codes.id_name} {mine[row]}, in {table.path} that row is "
-                f"{theirs[row]}: encode this table anew, or name its ids with --id"
+                f"{theirs[row]}: encode this table again, or name its ids with --id"
             )
         first += len(mine)
 
 
 @contextmanager
-def all_vectors(table: Table, folder: Path, progress: Progress = SILENT) -> Iterator[npt.NDArray[Any]]:
-    """All of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``."""
+def all_vectors(table: VectorTable, folder: Path, progress: Progress = SILENT) -> Iterator[npt.NDArray[Any]]:
+    """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``."""
     with tempfile.TemporaryDirectory(prefix=".ghrq-", dir=folder) as temporary:
         name, first = Path(temporary) / "vectors.npy", 0
         array = None
@@ -264,11 +253,11 @@ def all_vectors(table: Table, folder: Path, progress: Progress = SILENT) -> Iter
         yield array
 
 
-def pieces(tokenizer: "Tokenizer", table: Table, size: int, start: int, stop: int) -> Iterator[Piece]:
-    """The rows from ``start`` to before ``stop``, a batch each."""
+def encode_range(tokenizer: "Tokenizer", table: VectorTable, size: int, start: int, stop: int) -> Iterator[EncodedRows]:
+    """Encode the rows from ``start`` to before ``stop`` in batches of ``size``."""
     for ids, vectors in table.batches(size, start, stop):
         rows = slice(start, start + len(vectors))
-        yield Piece(rows, tokenizer.encode(vectors).astype(_smallest(tokenizer)), hash_ids(ids))
+        yield EncodedRows(rows, tokenizer.encode(vectors).astype(_smallest(tokenizer)), hash_ids(ids))
         start = rows.stop
 
 

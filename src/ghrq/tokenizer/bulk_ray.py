@@ -1,4 +1,4 @@
-"""Encoding on Ray Data: the parts of a table spread over actors, on a cluster or on this machine."""
+"""Encode a table on Ray Data: its parts are spread over actors, on a cluster or on this machine."""
 
 import logging
 import os
@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ghrq.data.tables import Table
+from ghrq.data.tables import VectorTable
 from ghrq.system.errors import UserError, require
-from ghrq.tokenizer.bulk import Piece, pieces
+from ghrq.tokenizer.bulk import EncodedRows, encode_range
 
 if TYPE_CHECKING:
     from ghrq.tokenizer import Tokenizer
 
-# Seconds that a cluster may take to answer.
-_PATIENCE = 10.0
+# Seconds to wait for a cluster to accept a connection.
+_TIMEOUT = 10.0
 
 
-def pieces_on_ray(tokenizer: "Tokenizer", table: Table, size: int) -> Iterator[Piece]:
-    """:func:`ghrq.tokenizer.bulk.pieces` of the whole table, in the order in which they are done.
+def encode_on_ray(tokenizer: "Tokenizer", table: VectorTable, size: int) -> Iterator[EncodedRows]:
+    """:func:`ghrq.tokenizer.bulk.encode_range` of the whole table, in the order in which batches are finished.
 
-    Parts of the file are spread over a pool of actors. An actor reads its part itself, so that only codes travel, and
-    in the same batches as one machine would. CSV and JSON lines are one part.
+    Parts of the file are spread over a pool of actors. An actor reads its part itself, so only codes are sent, in the
+    same batches as on one machine. CSV and JSON lines are one part.
     """
     ray, data = require("ray", "scale"), require("ray.data", "scale")
     with _cluster(ray):
@@ -40,15 +40,15 @@ def pieces_on_ray(tokenizer: "Tokenizer", table: Table, size: int) -> Iterator[P
         )
         try:
             for part in encoded.iter_batches(batch_size=None, batch_format="numpy"):
-                yield Piece(part["rows"], part["codes"], part["hashes"])
+                yield EncodedRows(part["rows"], part["codes"], part["hashes"])
         except ray.exceptions.RayError as error:
             raise _user_error(error) or error from None
 
 
 class _Encoder:
-    """An actor: holds the tokenizer, and encodes the spans of rows that it is given."""
+    """An actor: holds the tokenizer and encodes spans of rows."""
 
-    def __init__(self, tokenizer: "Tokenizer", table: Table, size: int, folder: str) -> None:
+    def __init__(self, tokenizer: "Tokenizer", table: VectorTable, size: int, folder: str) -> None:
         try:
             os.chdir(folder)  # so that a relative path means the same
         except OSError as error:
@@ -57,15 +57,15 @@ class _Encoder:
 
     def __call__(self, spans: dict[str, npt.NDArray[np.int64]]) -> Iterator[dict[str, npt.NDArray[Any]]]:
         for start, stop in zip(spans["start"].tolist(), spans["stop"].tolist(), strict=True):
-            for piece in pieces(self._tokenizer, self._table, self._size, start, stop):
-                assert isinstance(piece.rows, slice)
-                rows = np.arange(piece.rows.start, piece.rows.stop)
-                yield {"rows": rows, "codes": piece.codes, "hashes": piece.hashes}
+            for part in encode_range(self._tokenizer, self._table, self._size, start, stop):
+                assert isinstance(part.rows, slice)
+                rows = np.arange(part.rows.start, part.rows.stop)
+                yield {"rows": rows, "codes": part.codes, "hashes": part.hashes}
 
 
 @contextmanager
 def _cluster(ray: Any) -> Iterator[None]:
-    """Ray as it runs already, the cluster of ``RAY_ADDRESS``, or one on this machine that ends with the work."""
+    """Use a running Ray, the cluster of ``RAY_ADDRESS``, or a local one that is shut down afterwards."""
     started = not ray.is_initialized()
     if started:
         address = os.environ.get("RAY_ADDRESS") or "local"
@@ -73,7 +73,7 @@ def _cluster(ray: Any) -> Iterator[None]:
         _check_reachable(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **dashboard)
-        except (Exception, SystemExit) as error:  # of many kinds, for a wrong address or a machine too busy to start it
+        except (Exception, SystemExit) as error:  # a wrong address or a busy machine raise many kinds
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UserError(
                 f"cannot use Ray at {address} ({reason}): check RAY_ADDRESS, or unset it to use this machine"
@@ -87,12 +87,12 @@ def _cluster(ray: Any) -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Fail early: Ray itself would try for minutes."""
     host, colon, port = address.rpartition("://")[2].rpartition(":")
     if not (colon and port.isdigit()):
-        return  # a local cluster, or nothing that can be asked
+        return  # a local cluster, or an address without a port
     try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+        socket.create_connection((host, int(port)), timeout=_TIMEOUT).close()
     except (OSError, OverflowError) as error:
         raise UserError(
             f"cannot use Ray at {address} ({error}): check RAY_ADDRESS, or unset it to use this machine"
@@ -101,7 +101,7 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Ray Data without its own bars and without a stack trace for a mistake in the table."""
+    """Turn off the progress bars of Ray Data and its stack traces for a mistake in the table."""
     context, log = require("ray.data", "scale").DataContext.get_current(), logging.getLogger("ray.data")
     before = context.enable_progress_bars, log.level
     context.enable_progress_bars = False
@@ -114,7 +114,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _user_error(error: BaseException | None) -> UserError | None:
-    """The user's mistake that made a task of Ray fail, if it was one. Ray adds lines of its own after ours."""
+    """The ``UserError`` that made a Ray task fail, if there is one, without the lines that Ray adds."""
     while error is not None:
         cause = getattr(error, "cause", None) or error.__cause__
         if isinstance(error, UserError) and not isinstance(cause, UserError):

@@ -1,6 +1,6 @@
-"""How a model learns: by residual k-means alone, or by training a network around the quantizer.
+"""The engines that fit a model: residual k-means, or training an autoencoder around the quantizer.
 
-What is random is decided by torch's global generator and by the ``random`` that is handed in.
+Randomness comes from torch's global generator and from the ``random`` argument.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ghrq.data.arrays import Rows
+from ghrq.data.arrays import ArrayRows
 from ghrq.geometry.kmeans import POINTS_PER_CODE
 from ghrq.optim import RiemannianAdam
 from ghrq.system.errors import DivergedError
@@ -20,49 +20,49 @@ from ghrq.system.progress import make_progress
 from ghrq.tokenizer.model import EngineName, Model, Settings
 
 # The weight of the quantizer's loss next to the mean squared error of standardised vectors. Measured on sentence
-# embeddings: with 10 times less the encoder runs away from its codes, with 10 times more it stays too close to them.
+# embeddings: with a tenth of it the encoder drifts away from its codes, with ten times as much it stays too close.
 _QUANTIZER_WEIGHT = 0.1
 
-# Of the moving midpoints: about as many batches as 1/(1 - decay) matter.
+# Largest decay of the moving midpoints, which average over about 1/(1 - decay) batches.
 _SLOWEST_DECAY = 0.99
 
-# The share of epochs that an autoencoder trains without its quantizer.
-_PLAIN_SHARE = 0.2
+# Fraction of the epochs in which an autoencoder trains without its quantizer.
+_WARMUP_SHARE = 0.2
 
-_LONGEST_GRADIENT = 1.0
+_MAX_GRADIENT_NORM = 1.0
 
 
 class Engine(Protocol):
-    """A way to learn everything in a model but its standardisation."""
+    """Fits everything in a model except its standardisation."""
 
-    def fit(self, rows: Rows, random: np.random.Generator) -> None:
-        """Learn from scratch, from all the rows there are."""
+    def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        """Fit from scratch on all rows."""
 
-    def begin(self, rows: Rows, random: np.random.Generator) -> None:
-        """Learn from the first of many batches of rows."""
+    def begin(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        """Fit on the first of many batches of rows."""
 
-    def update(self, rows: Rows, random: np.random.Generator) -> None:
-        """Go once through one batch more."""
+    def update(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        """Update with one more batch, in one pass."""
 
 
 class KMeans:
-    """Codebooks are the centres of residual k-means on a sample; more batches move them as midpoints of their rows."""
+    """Codebooks are the centres of residual k-means on a sample; further batches update them as moving midpoints."""
 
     def __init__(self, model: Model, settings: Settings) -> None:
         self._model, self._settings = model, settings
 
     @torch.no_grad()
-    def fit(self, rows: Rows, random: np.random.Generator) -> None:
-        """Find the centres, stage by stage."""
-        start_by_kmeans(self._model, self._settings, rows, random)
+    def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        """K-means, stage by stage."""
+        _start_by_kmeans(self._model, self._settings, rows, random)
 
     begin = fit
 
     @torch.no_grad()
-    def update(self, rows: Rows, random: np.random.Generator) -> None:
-        """Small batches, in the order of the rows; each moves the codes that its rows chose.
+    def update(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        """Small batches in the order of the rows; each moves the codes that its rows are assigned to.
 
-        Until there were many, all batches count alike; from then on the newer ones count more.
+        All batches have equal weight until the decay reaches its largest value; then newer ones count more.
         """
         rq, size, seen = self._model.quantizer.train(), self._settings.batch_size, int(self._model.seen)
         assert rq.midpoints is not None
@@ -77,10 +77,10 @@ class KMeans:
 
 
 class Autoencoder:
-    """The RQ-VAE: encoder, quantizer and decoder are trained to give vectors back.
+    """The RQ-VAE: encoder, quantizer and decoder are trained to reconstruct vectors.
 
-    A network that has seen nothing yet puts vectors anywhere, and codes that start there stay behind. So it trains
-    without the quantizer first, and the codebooks start by k-means where it has got to.
+    The outputs of an untrained encoder say little about where codes should be. So it first trains without the
+    quantizer, and k-means then initializes the codebooks.
     """
 
     def __init__(self, model: Model, settings: Settings) -> None:
@@ -88,25 +88,25 @@ class Autoencoder:
         self._optimizer = RiemannianAdam(model.parameters(), lr=settings.learning_rate)
         model.quantizer.attach(self._optimizer)
 
-    def fit(self, rows: Rows, random: np.random.Generator) -> None:
-        """Train for all epochs; once the quantizer is in, the learning rate falls to 0."""
-        plain = round(_PLAIN_SHARE * self._settings.epochs)
-        self._train(rows, random, plain, quantize=False)
-        start_by_kmeans(self._model, self._settings, rows, random)
-        self._train(rows, random, self._settings.epochs - plain, falling=True)
+    def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        """Train for all epochs; with the quantizer, the learning rate decays linearly to 0."""
+        warmup = round(_WARMUP_SHARE * self._settings.epochs)
+        self._train(rows, random, warmup, quantize=False)
+        _start_by_kmeans(self._model, self._settings, rows, random)
+        self._train(rows, random, self._settings.epochs - warmup, decay=True)
 
-    def begin(self, rows: Rows, random: np.random.Generator) -> None:
+    def begin(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """One epoch without the quantizer and one with it."""
         self._train(rows, random, epochs=1, quantize=False)
-        start_by_kmeans(self._model, self._settings, rows, random)
+        _start_by_kmeans(self._model, self._settings, rows, random)
         self.update(rows, random)
 
-    def update(self, rows: Rows, random: np.random.Generator) -> None:
-        """One epoch more."""
+    def update(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        """One more epoch."""
         self._train(rows, random, epochs=1)
 
     def _train(
-        self, rows: Rows, random: np.random.Generator, epochs: int, quantize: bool = True, falling: bool = False
+        self, rows: ArrayRows, random: np.random.Generator, epochs: int, quantize: bool = True, decay: bool = False
     ) -> None:
         size, rate = self._settings.batch_size, self._settings.learning_rate
         steps, step = epochs * math.ceil(rows.count / size), 0
@@ -116,14 +116,14 @@ class Autoencoder:
                 order = random.permutation(rows.count)
                 for start in range(0, rows.count, size):
                     for group in self._optimizer.param_groups:
-                        group["lr"] = rate * (1.0 - step / steps) if falling else rate
+                        group["lr"] = rate * (1.0 - step / steps) if decay else rate
                     loss = self._step(rows.take(np.sort(order[start : start + size])), quantize)
                     step += 1
                     bar.advance(text=f"loss {loss:.4f}")
         self._model.eval()
 
     def _step(self, x: Tensor, quantize: bool) -> float:
-        """One step on the vectors ``x (n, features)``; the loss before it."""
+        """One step on the vectors ``x (n, features)``. Returns the loss before it."""
         model = self._model
         vectors = model.standard(x)
         z, weighted = model.encoder(vectors), 0.0
@@ -135,7 +135,7 @@ class Autoencoder:
         _check_finite(loss)
         self._optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), _LONGEST_GRADIENT)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
         self._optimizer.step()
         return float(loss.detach())
 
@@ -145,12 +145,12 @@ ENGINES: dict[EngineName, Callable[[Model, Settings], Engine]] = {"kmeans": KMea
 
 def _check_finite(x: Tensor) -> None:
     if not bool(x.detach().sum().isfinite()):
-        raise DivergedError("the training of the tokenizer came to numbers that are not finite: lower learning_rate")
+        raise DivergedError("the training of the tokenizer diverged (numbers are not finite): lower learning_rate")
 
 
 @torch.no_grad()
-def start_by_kmeans(model: Model, settings: Settings, rows: Rows, random: np.random.Generator) -> None:
-    """Codebooks and scale of the quantizer from as many rows as k-means has a use for, drawn at random."""
+def _start_by_kmeans(model: Model, settings: Settings, rows: ArrayRows, random: np.random.Generator) -> None:
+    """Initialize codebooks and scale of the quantizer by k-means, on as many random rows as it can use."""
     most = POINTS_PER_CODE * settings.codebook_size
     few = rows.count <= most
     drawn = rows.take(slice(None) if few else np.sort(random.choice(rows.count, most, replace=False)))

@@ -1,4 +1,4 @@
-"""What a fitted tokenizer consists of."""
+"""The module inside a fitted tokenizer, and its settings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ghrq.tokenizer.standard import Standard
 
 EngineName = Literal["kmeans", "autoencoder"]
 
-# Small groups of embeddings are real ones: only codes that next to nothing comes to are moved elsewhere.
+# Small groups of embeddings are meaningful: only codes that are almost never used are revived.
 _REVIVE_BELOW = 0.01
 
 
@@ -51,14 +51,13 @@ class Settings:
             raise ValueError(f"hidden must be a list of layer sizes such as (512, 256, 128), got {self.hidden!r}")
         for size in self.hidden:
             at_least("each size of hidden", size, 1, whole=True)
-        object.__setattr__(self, "hidden", tuple(self.hidden))  # a list of the same sizes means the same
+        object.__setattr__(self, "hidden", tuple(self.hidden))  # so that equal lists and tuples compare equal
 
 
 class Model(nn.Module):
-    """Vectors -> standardised -> encoder -> quantizer, and all the way back.
+    """Vectors -> standardised -> encoder -> quantizer, and back.
 
-    Without a network (``engine="kmeans"``) encoder and decoder are the identity. ``seen ()`` counts the rows that it
-    learnt from.
+    With ``engine="kmeans"`` encoder and decoder are the identity. ``seen ()`` counts the rows it was fitted on.
     """
 
     seen: Tensor
@@ -71,7 +70,7 @@ class Model(nn.Module):
         self.standard = Standard(features)
         self.encoder: nn.Module = MLP(sizes) if network else nn.Identity()
         self.decoder: nn.Module = MLP(sizes[::-1]) if network else nn.Identity()
-        # Scale control in flat space, too, where it changes nothing but units: losses then weigh the same everywhere.
+        # Scale control in flat space, too, where it only changes units: so losses have the same weight everywhere.
         self.quantizer = ResidualQuantizer(
             settings.latent_dim if network else features,
             settings.codebook_size,
@@ -84,9 +83,9 @@ class Model(nn.Module):
         )
 
     def latent(self, x: Tensor) -> Tensor:
-        """What goes into the quantizer: ``x (n, features)`` -> ``(n, dim)`` float32."""
+        """The input of the quantizer: ``x (n, features)`` -> ``(n, dim)`` float32."""
         return self.encoder(self.standard(x))
 
     def vectors(self, z: Tensor) -> Tensor:
-        """Back from the quantizer's vectors ``(..., dim)``: ``(..., features)`` float32."""
+        """Decode the quantizer's vectors ``(..., dim)`` -> ``(..., features)`` float32."""
         return self.standard.undo(self.decoder(z))

@@ -3,17 +3,16 @@
 import torch
 from torch import Tensor, nn
 
-from ghrq.data.arrays import Rows
+from ghrq.data.arrays import ArrayRows
 from ghrq.system.progress import Bar
 
 
 class Standard(nn.Module):
     """Subtracts the mean of each feature, and divides by one common scale: the root of their mean variance.
 
-    One scale for all features keeps angles, neighbours and clusters of embeddings as they are; a scale of its own for
-    each would blow up directions that hold nothing but noise. (Columns of different units, such as prices next to
-    weights, want scikit-learn's ``StandardScaler`` before this.) Constant features come out as 0, and if all of them
-    are constant the scale is 1.
+    One scale for all features keeps angles, neighbours and clusters of embeddings; a separate scale for each would
+    amplify directions that contain only noise. (For columns of different units, such as prices and weights, use
+    scikit-learn's ``StandardScaler`` first.) Constant features become 0; if all are constant, the scale is 1.
     """
 
     mean: Tensor
@@ -25,8 +24,8 @@ class Standard(nn.Module):
         self.register_buffer("scale", torch.ones((), dtype=torch.float64))
 
     @torch.no_grad()
-    def learn(self, rows: Rows, bar: Bar) -> None:
-        """Measure mean and scale of all rows, in one pass. Sums are float64, about the mean of the first chunk."""
+    def learn(self, rows: ArrayRows, bar: Bar) -> None:
+        """Compute mean and scale of all rows in one pass, in float64, relative to the mean of the first chunk."""
         shift, sums, square, precision = None, torch.zeros_like(self.mean), torch.zeros_like(self.scale), 0.0
         for _, x in rows.chunks():
             precision = torch.finfo(x.dtype).eps
@@ -39,7 +38,7 @@ class Standard(nn.Module):
         middle = sums / rows.count
         self.mean.copy_(shift + middle)
         variance = (square / rows.count - middle.square().sum()).clamp(min=0.0) / rows.dim
-        # What rounding alone leaves of equal rows is no spread to divide by.
+        # Equal rows leave a variance of rounding errors, which is no scale.
         noise = precision * self.mean.square().mean().sqrt()
         self.scale.copy_(torch.where(variance.sqrt() > 4.0 * noise, variance.sqrt(), 1.0))
 
@@ -48,5 +47,5 @@ class Standard(nn.Module):
         return ((x - self.mean.to(x.dtype)) / self.scale.to(x.dtype)).float()
 
     def undo(self, z: Tensor) -> Tensor:
-        """The vectors ``(..., d)`` float32 that :meth:`forward` turned into ``z``."""
+        """The inverse of :meth:`forward`: ``z (..., d)`` -> ``(..., d)`` float32."""
         return torch.addcmul(self.mean.float(), z, self.scale.float())

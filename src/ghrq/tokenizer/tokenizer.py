@@ -1,4 +1,4 @@
-"""The tokenizer: a table of embeddings in, hierarchical semantic IDs out, and back."""
+"""The tokenizer: encodes embeddings as hierarchical semantic IDs, and decodes them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 from torch import Tensor
 
 from ghrq import __version__
-from ghrq.data.arrays import Rows, as_rows
+from ghrq.data.arrays import ArrayRows, as_rows
 from ghrq.quantizer import ResidualQuantizer
 from ghrq.quantizer.residual import Kind
 from ghrq.system import pretrained
@@ -27,7 +27,7 @@ from ghrq.system.progress import make_progress
 from ghrq.tokenizer.engines import ENGINES, Engine
 from ghrq.tokenizer.model import EngineName, Model, Settings
 
-# Codes that are turned back into vectors at a time.
+# Rows decoded at once.
 _DECODE_ROWS = 8192
 
 
@@ -43,26 +43,26 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
 
     Args:
         kind: of the quantizer: ``"ghrq"``, ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or ``"euclidean"``.
-        num_stages: codes of each vector.
-        codebook_size: codes to choose from at each stage; ``fit`` needs at least as many rows.
+        num_stages: number of codes of each vector.
+        codebook_size: number of codes of each stage; ``fit`` needs at least as many rows.
         engine: ``"kmeans"``, residual k-means on the ball (seconds to minutes for 100,000 vectors), or
             ``"autoencoder"``, a network trained around the quantizer (RQ-VAE).
-        curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. Vectors are scaled so that their median
-            radius on the ball is 0.5.
+        curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. Vectors are scaled to a median radius of
+            0.5 on the ball.
         standardize: subtract the mean of each feature and divide by one scale, see
             :class:`ghrq.tokenizer.standard.Standard`. Mean and scale are saved with the model.
-        iterations: rounds of k-means, at most.
-        hidden: layer sizes of the autoencoder's encoder; its decoder has them in reverse.
-        latent_dim: of the vectors that the autoencoder's quantizer sees.
-        epochs: how often ``fit`` goes through the rows to train the autoencoder.
-        batch_size: rows of one step of the autoencoder's training, and of one step of ``partial_fit``.
+        iterations: of k-means, at most.
+        hidden: layer sizes of the autoencoder's encoder; its decoder has them reversed.
+        latent_dim: size of the vectors that the autoencoder quantizes.
+        epochs: of the autoencoder's training in ``fit``.
+        batch_size: rows of one training step of the autoencoder, and of one step of ``partial_fit``.
         learning_rate: of the autoencoder.
-        seed: the same seed and rows give the same tokenizer. The global random state plays no part and stays.
+        seed: the same seed and rows give the same tokenizer. The global random state is neither used nor changed.
 
     Attributes:
         n_features_in_: d.
-        n_samples_seen_: how many rows it was fitted on.
-        quantizer_: the :class:`ghrq.ResidualQuantizer`; :meth:`latent` says what goes into it.
+        n_samples_seen_: number of rows it was fitted on.
+        quantizer_: the :class:`ghrq.ResidualQuantizer`; :meth:`latent` gives its input.
 
     """
 
@@ -104,18 +104,18 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         self.learning_rate = learning_rate
         self.seed = seed
 
-    # --- learning ------------------------------------------------------------------------------------------
+    # --- fitting -------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> "Tokenizer":  # noqa: N803
-        """Learn from ``X (n, d)``, from scratch; ``y`` is there for pipelines and not looked at."""
+        """Fit on ``X (n, d)`` from scratch; ``y`` is ignored, pipelines pass it."""
         return self._learn(X, whole=True)
 
     def partial_fit(self, X: Any, y: Any = None) -> "Tokenizer":  # noqa: N803
-        """Learn from one more batch ``X (n, d)`` of rows: for data that does not fit into memory, or arrives over time.
+        """Fit on one more batch ``X (n, d)``: for data that does not fit into memory, or arrives over time.
 
-        The first batch decides about the standardisation and where the codes start; make it a fair sample, not the
-        first of sorted rows. Later ones move the codes to the midpoints of the rows that choose them, or train the
-        autoencoder for one epoch. After :meth:`fit` it goes on from there.
+        The first batch sets the standardisation and the initial codes: make it a random sample, not the first of sorted
+        rows. Later ones move the codes to the midpoints of their rows, or train the autoencoder for one epoch. After
+        :meth:`fit` it continues from there.
         """
         if not hasattr(self, "model_"):
             return self._learn(X, whole=False)
@@ -123,7 +123,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         if settings != self._fitted:
             raise UserError("parameters changed since this tokenizer was fitted: call fit, or set them back")
         with make_progress().patient_bar("reading", rows.count, "rows") as bar:
-            rows.check(bar)  # before anything changes
+            rows.check(bar)  # before the model changes
         random = np.random.default_rng([settings.seed, self.n_samples_seen_])
         with _random_state(random):
             self._engine = self._engine or ENGINES[settings.engine](self.model_, settings)
@@ -142,7 +142,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         with _random_state(random):
             model = Model(rows.dim, settings)
             with make_progress().patient_bar("reading", rows.count, "rows") as bar:
-                (model.standard.learn if settings.standardize else Rows.check)(rows, bar)
+                (model.standard.learn if settings.standardize else ArrayRows.check)(rows, bar)
             engine = ENGINES[settings.engine](model, settings)
             (engine.fit if whole else engine.begin)(rows, random)
         validate_data(self, _names(table, rows), reset=True, skip_check_array=True)
@@ -150,12 +150,12 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         self._accept(model, settings, engine)
         return self
 
-    # --- codes and back ------------------------------------------------------------------------------------
+    # --- encode, decode ------------------------------------------------------------------------------------
 
     def encode(self, X: Any, depth: int | None = None, beam: int = 1) -> npt.NDArray[np.int64]:  # noqa: N803
         """The codes of ``X (n, d)``: ``(n, num_stages)`` int64, or only the first ``depth`` of them.
 
-        ``beam > 1`` looks for nearer tuples, see :meth:`ghrq.ResidualQuantizer.encode`.
+        ``beam > 1`` searches for nearer tuples, see :meth:`ghrq.ResidualQuantizer.encode`.
         """
         rows, rq = self._rows(X), self.quantizer_
         codes = np.empty((rows.count, rq.num_stages if depth is None else depth), dtype=np.int64)
@@ -166,7 +166,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         return codes
 
     def decode(self, ids: Any) -> npt.NDArray[np.float32]:
-        """The vectors ``(n, d)`` that codes ``(n, depth)`` stand for, for any depth from 1 to ``num_stages``."""
+        """Decode codes ``(n, depth)`` into vectors ``(n, d)``, for any depth from 1 to ``num_stages``."""
         return self._decode(ids, self.quantizer_.decode)
 
     def prefixes(self, ids: Any) -> npt.NDArray[np.float32]:
@@ -174,7 +174,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         return self._decode(ids, self.quantizer_.prefixes)
 
     def latent(self, X: Any) -> Tensor:  # noqa: N803
-        """What goes into ``quantizer_``: ``X (n, d)`` standardised and encoded, ``(n, dim)`` float32."""
+        """The input of ``quantizer_``: ``X (n, d)`` standardised and encoded, ``(n, dim)`` float32."""
         rows = self._rows(X)
         z = torch.empty(rows.count, self.quantizer_.dim)
         with torch.no_grad():
@@ -204,7 +204,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
     # --- files ---------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
-        """Write ``folder`` with config.json and model.safetensors: all of it or nothing, in place of an older one."""
+        """Write config.json and model.safetensors to ``folder`` atomically; an older tokenizer is replaced."""
         rq = self.quantizer_
         names = getattr(self, "feature_names_in_", None)
         config = {
@@ -220,7 +220,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
-        """Read what :meth:`save` wrote. Damaged, incomplete or foreign files are refused."""
+        """Read a folder that :meth:`save` wrote. Damaged, incomplete or other files are errors."""
         config, weights = pretrained.load(Path(folder), cls._format)
         try:
             settings = Settings(**config["params"])
@@ -234,7 +234,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             raise UserError(
                 f"{Path(folder) / pretrained.CONFIG}: this tokenizer was fitted under the convention "
                 f"{config['convention']}, its parameters mean {own} here: use the ghrq that wrote it, or fit the "
-                "tokenizer anew"
+                "tokenizer again"
             )
         tokenizer = cls(**config["params"])
         tokenizer.n_features_in_ = config["n_features"]
@@ -245,7 +245,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
 
     _load = load
 
-    # --- inside --------------------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------------------
 
     @property
     def quantizer_(self) -> ResidualQuantizer:
@@ -255,7 +255,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
 
     @property
     def n_samples_seen_(self) -> int:
-        """How many rows it was fitted on."""
+        """Number of rows it was fitted on."""
         check_is_fitted(self)
         return int(self.model_.seen)
 
@@ -269,8 +269,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         except ValueError as error:
             raise UserError(str(error)) from error
 
-    def _rows(self, table: Any) -> Rows:
-        """The rows of a table that must be like those it was fitted on."""
+    def _rows(self, table: Any) -> ArrayRows:
+        """The rows of a table, which must have the features it was fitted on."""
         check_is_fitted(self)
         rows = as_rows(table)
         if rows.dim != self.n_features_in_:
@@ -285,7 +285,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         self.model_, self._fitted, self._engine = model.eval(), settings, engine
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_engine": None}  # optimisers do not travel
+        return {**super().__getstate__(), "_engine": None}  # optimisers are not pickled
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -293,14 +293,14 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         return tags
 
 
-def _names(table: Any, rows: Rows) -> Any:
-    """What scikit-learn reads the names and the number of features from: a frame, or a mere shape."""
+def _names(table: Any, rows: ArrayRows) -> Any:
+    """What scikit-learn reads the names and number of features from: a frame, or an array of the shape."""
     return table if hasattr(table, "columns") else np.broadcast_to(np.float32(0.0), (rows.count, rows.dim))
 
 
 @contextmanager
 def _random_state(random: np.random.Generator) -> Iterator[None]:
-    """Let ``random`` decide about torch's random numbers inside; outside, they go on as if nothing had been."""
+    """Seed torch's generator from ``random`` inside the context, and restore its state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(random.integers(2**63)))
         yield

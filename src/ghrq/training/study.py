@@ -57,7 +57,7 @@ class PlannedRun:
     name: str
     """Of its folder."""
     axes: Mapping[str, Label]
-    """Its label on every axis, ``recipe`` and ``seed`` included."""
+    """Its label on every axis, ``recipe``, ``dataset`` (if there are several) and ``seed`` included."""
     recipe: Recipe
 
 
@@ -102,7 +102,7 @@ class Study:
         recipe_label = Path(source).stem
         values = [{**axis.values, **(axis.grid if grid else {})} for axis in part.axes]
         for labels in itertools.product(*values):
-            axes: dict[str, Label] = {"recipe": recipe_label}
+            axes: dict[str, Label] = {"recipe": recipe_label, **({"dataset": dataset} if dataset else {})}
             axes |= {axis.name: label for axis, label in zip(part.axes, labels, strict=True)}
             axes["seed"] = seed
             name = self._name(axes)
@@ -113,6 +113,6 @@ class Study:
 
     def _name(self, axes: Mapping[str, Label]) -> str:
         """``best-ghrq-d16-b128-s0``; a study of one recipe leaves out its name."""
-        labels = [str(label) for name, label in axes.items() if name != "seed"]
+        labels = [str(label) for name, label in axes.items() if name not in ("dataset", "seed")]
         shown = labels if len(self.parts) > 1 else labels[1:]
         return "-".join([*shown, f"s{axes['seed']}"]).replace("/", "-")

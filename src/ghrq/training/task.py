@@ -51,6 +51,11 @@ class Task(ABC):
     recipe: Any
     run: "Run"
 
+    @classmethod
+    def report(cls, study: Any) -> Any:
+        """A :class:`ghrq.report.page.Page` on a ``ghrq.report.results.StudyResults``; ``None``: one of ``tables``."""
+        return None
+
     def __init__(self, recipe: Any, run: "Run") -> None:
         self.recipe, self.run = recipe, run
 

@@ -72,6 +72,7 @@ def archive_of(folder, target):
     return hashlib.sha256(target.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_cifar100_downloaded(tmp_path, monkeypatch, serve):
     write_binary(tmp_path / "original")
     archive = tmp_path / "web" / "cifar-100-binary.tar.gz"

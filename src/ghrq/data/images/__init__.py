@@ -1,15 +1,15 @@
-"""Real images as tensors of bytes: MNIST, Fashion-MNIST, CIFAR-100, scikit-learn's digits, a folder of pictures.
+"""Real images as tensors of bytes: MNIST, Fashion-MNIST, CIFAR-100, scikit-learn's digits, a folder of images.
 
 >>> train = load("mnist", split="train", source="data/mnist")
 >>> train.pixels.shape, train.label_names[train.labels[0]]
 
-A data set is looked for where ``source`` says; without it in the folder ``GHRQ_DATA``, where Debian's packages put it,
-and in the cache; it is downloaded only when asked for.
+A data set is searched in the folder ``source``; without one in ``GHRQ_DATA``, where Debian's packages put it, and in
+the cache; it is downloaded only on request.
 """
 
-from ghrq.data.images.folder import read_picture
+from ghrq.data.images.folder import read_image
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sets import NAMES, load
 from ghrq.data.images.splits import ImageSplits, load_splits
 
-__all__ = ["NAMES", "ImageSplits", "Images", "Split", "load", "load_splits", "read_picture"]
+__all__ = ["NAMES", "ImageSplits", "Images", "Split", "load", "load_splits", "read_image"]

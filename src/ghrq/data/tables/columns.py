@@ -1,7 +1,7 @@
-"""Which columns hold the vectors and the ids, and their values as arrays. What can be wrong with a row is said here.
+"""Find the columns of vectors and ids, and convert them to arrays, with an error for each kind of bad row.
 
-Columns are of Arrow. A vector is a list (of fixed size or not), a text such as ``"[0.1, 0.2]"``, or several columns of
-numbers.
+Columns are Arrow arrays. A vector is a list (of fixed size or not), a text such as ``"[0.1, 0.2]"``, or several columns
+of numbers.
 """
 
 import difflib
@@ -12,29 +12,31 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from ghrq.system.errors import UserError, require
+from ghrq.system.errors import UserError
 
 Numbers = npt.NDArray[np.float32] | npt.NDArray[np.int32]
 
-# Names of columns that an error lists: more are of no help.
+# How many column names an error lists.
 _SHOWN = 12
 
-# How alike a name has to be to be offered in place of another: a letter or two, and not emb_9 for emb_x.
-_ALIKE = 0.85
+# How similar a name has to be to be suggested: a letter or two differ, but emb_9 is no suggestion for emb_x.
+_SIMILAR = 0.85
 
 
 def place(path: Path, row: int) -> str:
-    """How errors name a row."""
+    """A row, as errors name it."""
     return f"{path}, row {row} (counted from 0)"
 
 
 def checked_name(path: Path, given: str, names: Sequence[str], option: str) -> str:
-    """``given``, which has to be one of ``names``; the error offers the one that is much like it."""
+    """``given``, which has to be one of ``names``; the error suggests the most similar one."""
     if given in names:
         return given
     near = [name for name in names if name.lower() == given.lower()]
-    near = near or difflib.get_close_matches(given, names, n=2, cutoff=_ALIKE)
+    near = near or difflib.get_close_matches(given, names, n=2, cutoff=_SIMILAR)
     hint = f"did you mean {near[0]!r}? " if len(near) == 1 else ""
     raise UserError(f"{path} has no column {given!r}: {hint}{option} takes one of {listed(names)}")
 
@@ -45,7 +47,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def vector_columns(path: Path, schema: Any, column: str | None, others: Sequence[str]) -> tuple[str, ...]:
-    """The columns of ``schema`` that make up the vectors: one that holds whole vectors, or several of numbers.
+    """The columns of ``schema`` that form the vectors: one that holds whole vectors, or several of numbers.
 
     ``column`` is a name, a comma-separated list of names, or a pattern such as ``emb_*``, whose columns come in the
     order of the table. Without one, it is the only column of lists. ``others`` are the columns of ids and labels.
@@ -80,22 +82,22 @@ def matrix(
     ``dim`` is ``None`` for the first rows of a table: then the first one decides. ``dtype`` is float32, or int32 for
     codes. Every vector has ``dim`` numbers, all of them finite.
     """
-    if len(names) > 1 or _is_number(batch.schema.field(names[0]).type):
+    if len(names) > 1 or is_number(batch.schema.field(names[0]).type):
         columns = [_numbers(path, batch.column(name), name, 1, first_row) for name in names]
         values = np.stack(columns, axis=1)
     else:
         array = batch.column(names[0])
         if _is_text(array.type):
             array = _parsed(path, array, names[0], first_row)
-        _refuse_missing(path, array, names[0], 1, first_row)
-        lengths = require("pyarrow.compute", "tokenizer").list_value_length(array).to_numpy(zero_copy_only=False)
+        _check_no_nulls(path, array, names[0], 1, first_row)
+        lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
         dim = int(lengths[0]) if dim is None else dim
         unequal = np.flatnonzero(lengths != dim)
         if len(unequal) or dim == 0:
             row = int(unequal[0]) if len(unequal) else 0
             raise UserError(
                 f"{place(path, first_row + row)}: column {names[0]!r} has {lengths[row]} numbers, "
-                f"expected {dim or 'at least 1'} as in the first row: mend or remove that row"
+                f"expected {dim or 'at least 1'} as in the first row: fix or remove that row"
             )
         values = _numbers(path, array.flatten(), names[0], dim, first_row).reshape(-1, dim)
     return _converted(path, values, names, dtype, first_row)
@@ -103,15 +105,15 @@ def matrix(
 
 def id_array(path: Path, array: Any, name: str, first_row: int) -> Any:
     """Ids as an Arrow array of int64 or of text, none of them missing."""
-    arrow = require("pyarrow", "tokenizer")
     if array.null_count:
         row = first_row + _first_null(array)
         raise UserError(f"{place(path, row)}: column {name!r} has no id: give every row one, or leave out --id")
-    types = arrow.types
-    if types.is_integer(array.type) and array.type != arrow.uint64():
-        return array.cast(arrow.int64())
-    if types.is_uint64(array.type) or _is_text(array.type):
-        return array if types.is_uint64(array.type) else array.cast(arrow.large_string())
+    if pa.types.is_integer(array.type) and array.type != pa.uint64():
+        return array.cast(pa.int64())
+    if _is_text(array.type):
+        return array.cast(pa.large_string())
+    if pa.types.is_uint64(array.type):
+        return array
     raise UserError(
         f"{path}: ids have to be text or whole numbers, column {name!r} holds {array.type}: "
         "name another column with --id, or convert it"
@@ -120,36 +122,35 @@ def id_array(path: Path, array: Any, name: str, first_row: int) -> Any:
 
 def text_array(path: Path, array: Any, name: str) -> Any:
     """Labels as an Arrow array of text; a list, such as a path of categories, becomes one text joined by ``' > '``."""
-    arrow, compute = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
-    lists = arrow.types.is_list(array.type) or arrow.types.is_large_list(array.type)
     try:
-        if lists:
-            return compute.binary_join(array.cast(arrow.list_(arrow.string())), " > ")
-        return array.cast(arrow.string())
-    except (arrow.ArrowNotImplementedError, arrow.ArrowInvalid) as error:
-        raise UserError(f"{path}: column {name!r} holds {array.type}, which is no label: name another") from error
+        if _is_list(array.type):
+            return pc.binary_join(array.cast(pa.list_(pa.string())), " > ")
+        return array.cast(pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise UserError(f"{path}: column {name!r} holds {array.type}, which cannot be a label: name another") from error
 
 
 def _holds_vectors(kind: Any) -> bool:
-    types = require("pyarrow", "tokenizer").types
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return lists and (_is_number(kind.value_type) or types.is_null(kind.value_type))
+    return _is_list(kind) and (is_number(kind.value_type) or pa.types.is_null(kind.value_type))
 
 
-def _is_number(kind: Any) -> bool:
-    types = require("pyarrow", "tokenizer").types
-    return bool(types.is_floating(kind) or types.is_integer(kind))
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _is_text(kind: Any) -> bool:
-    types = require("pyarrow", "tokenizer").types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _check_type(path: Path, schema: Any, name: str, whole: bool) -> None:
     """Whether a column can be a vector (``whole``) or one number of it."""
     kind = schema.field(name).type
-    if _is_number(kind) or (whole and (_holds_vectors(kind) or _is_text(kind))):
+    if is_number(kind) or (whole and (_holds_vectors(kind) or _is_text(kind))):
         return
     expected = "a list of numbers" if whole else "numbers"
     raise UserError(f"{path}: column {name!r} holds {kind}, expected {expected}: name another with --column")
@@ -159,15 +160,15 @@ def _first_null(array: Any) -> int:
     return int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
 
 
-def _refuse_missing(path: Path, array: Any, name: str, width: int, first_row: int) -> None:
-    """``width`` entries of ``array`` belong to one row."""
+def _check_no_nulls(path: Path, array: Any, name: str, width: int, first_row: int) -> None:
+    """Raise an error for a null; ``width`` entries of ``array`` belong to one row."""
     if array.null_count:
         row = first_row + _first_null(array) // width
-        raise UserError(f"{place(path, row)}: column {name!r} has a value missing or NaN: mend or remove that row")
+        raise UserError(f"{place(path, row)}: column {name!r} has a value missing or NaN: fix or remove that row")
 
 
 def _numbers(path: Path, array: Any, name: str, width: int, first_row: int) -> npt.NDArray[Any]:
-    _refuse_missing(path, array, name, width, first_row)
+    _check_no_nulls(path, array, name, width, first_row)
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
@@ -179,36 +180,35 @@ def _converted(
     if np.issubdtype(result.dtype, np.floating):
         wrong, complaint = ~np.isfinite(result), "holds NaN or a number that is not finite in float32"
     else:
-        wrong, complaint = result != values, "holds a number that is no code"
+        wrong, complaint = result != values, "holds a number that is not a code"
     if wrong.any():
         row, column = np.unravel_index(int(wrong.argmax()), wrong.shape)
         name = names[int(column)] if len(names) > 1 else names[0]
-        raise UserError(f"{place(path, first_row + int(row))}: column {name!r} {complaint}: mend or remove that row")
+        raise UserError(f"{place(path, first_row + int(row))}: column {name!r} {complaint}: fix or remove that row")
     return result
 
 
 def _parsed(path: Path, array: Any, name: str, first_row: int) -> Any:
-    """Texts such as ``"[0.1, 0.2]"`` or ``"0.1 0.2"`` as lists."""
-    arrow, compute = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
+    """Parse texts such as ``"[0.1, 0.2]"`` or ``"0.1 0.2"`` into lists."""
 
     def parse(texts: Any) -> Any:
-        parts = compute.split_pattern_regex(compute.utf8_trim(texts, " \t\r\n[]"), r"\s*,\s*|\s+")
-        return parts.cast(arrow.list_(arrow.float64()))
+        parts = pc.split_pattern_regex(pc.utf8_trim(texts, " \t\r\n[]"), r"\s*,\s*|\s+")
+        return parts.cast(pa.list_(pa.float64()))
 
     try:
         return parse(array)
-    except arrow.ArrowInvalid:
-        low, high = 0, len(array)  # the first row that cannot be parsed is in here
+    except pa.ArrowInvalid:
+        low, high = 0, len(array)  # binary search for the first row that cannot be parsed
         while high - low > 1:
             middle = (low + high) // 2
             try:
                 parse(array[low:middle])
                 low = middle
-            except arrow.ArrowInvalid:
+            except pa.ArrowInvalid:
                 high = middle
         shown = array[low].as_py()
         shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
         raise UserError(
             f"{place(path, first_row + low)}: column {name!r} is {shown!r}, expected numbers such as [0.1, 0.2]: "
-            "mend or remove that row, or name another column with --column"
+            "fix or remove that row, or name another column with --column"
         ) from None

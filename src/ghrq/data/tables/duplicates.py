@@ -1,4 +1,7 @@
-"""Whether all ids are distinct: by 64-bit hashes in memory, and a second look at the file where two are equal."""
+"""Find duplicate ids: by 64-bit hashes in memory, then by a second pass over the ids whose hashes are equal.
+
+Our own hash, because neither pyarrow nor numpy has one for columns of text.
+"""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -6,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from ghrq.system.errors import UserError, require
+from ghrq.system.errors import UserError
 
 if TYPE_CHECKING:
-    from ghrq.data.tables.table import Table
+    from ghrq.data.tables.table import VectorTable
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -18,13 +22,12 @@ Hashes = npt.NDArray[np.uint64]
 def hash_ids(ids: Any) -> Hashes:
     """A 64-bit hash of each id: ``(n,)`` from an Arrow array of text or whole numbers, without a loop over rows.
 
-    A whole number is its own hash. Of a text, each byte is multiplied with a random number of its position, and the
-    products are summed: two given texts of one length agree with a probability below 2^-56.
+    A whole number is its own hash. For text, each byte is multiplied by a random number for its position, and the
+    products are summed: two given texts of one length collide with a probability below 2^-56.
     """
-    arrow = require("pyarrow", "tokenizer")
-    if arrow.types.is_integer(ids.type):
+    if pa.types.is_integer(ids.type):
         return np.asarray(ids.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False).view(np.uint64)
-    ids = ids.cast(arrow.large_string())
+    ids = ids.cast(pa.large_string())
     _, offsets, data = ids.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
     lengths = np.diff(bounds)
@@ -34,11 +37,11 @@ def hash_ids(ids: Any) -> Hashes:
     weights = _weights(1 << max(longest, 1).bit_length())
     sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(letters.astype(np.uint64) * weights[position])))
     ends = bounds - bounds[0]
-    # The length goes in as well: otherwise a text and the same text with zero bytes after it would be equal.
+    # With the length: otherwise a text and the same text followed by zero bytes would be equal.
     return sums[ends[1:]] - sums[ends[:-1]] + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
-def check_distinct(table: "Table", hashes: Hashes, size: int = 65536) -> None:
+def check_distinct(table: "VectorTable", hashes: Hashes, size: int = 65536) -> None:
     """Raise an error if two ids of ``table`` are equal. ``hashes (rows,)`` of all its ids are sorted in place."""
     if not table.has_ids:
         return
@@ -54,8 +57,8 @@ def check_distinct(table: "Table", hashes: Hashes, size: int = 65536) -> None:
         seen[identity] = row
 
 
-def _among(table: "Table", suspects: Hashes, size: int) -> Iterator[tuple[int, Any]]:
-    """Row and id of those whose hash is one of ``suspects``."""
+def _among(table: "VectorTable", suspects: Hashes, size: int) -> Iterator[tuple[int, Any]]:
+    """Row and id of the rows whose hash is in ``suspects``."""
     first = 0
     for ids in table.ids(size):
         for place in np.flatnonzero(np.isin(hash_ids(ids), suspects)).tolist():
@@ -65,5 +68,5 @@ def _among(table: "Table", suspects: Hashes, size: int) -> Iterator[tuple[int, A
 
 @lru_cache(maxsize=4)
 def _weights(count: int) -> Hashes:
-    """Random odd numbers, the same on every machine; a longer array begins like a shorter one."""
+    """Random odd numbers, the same on every machine; a longer array starts with the shorter one."""
     return np.random.PCG64(20240607).random_raw(count) | np.uint64(1)

@@ -5,21 +5,24 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import parquet
 
-from ghrq.system.errors import UserError, require
+from ghrq.system.errors import UserError
 
-# Rows that are read at once: enough to be fast, few enough that wide vectors stay small.
+# Rows read at once.
 ROWS_READ = 16384
 
-# Parquet reads a column through a buffer of this many bytes; without one, a whole row group is in memory.
+# Bytes of the read buffer of a Parquet column; without one, Parquet reads a whole row group into memory.
 _BUFFER = 2**20
 
-# The name of the one column of a .npy file.
+# The name that the one column of a .npy file gets.
 ARRAY_COLUMN = "values"
 
 
@@ -33,7 +36,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
 
     @abstractmethod
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
@@ -41,87 +44,76 @@ class Source(ABC):
 
     @property
     def cuts(self) -> Sequence[int]:
-        """Rows in rising order, the first of them 0, from which on reading costs no more than what is read."""
+        """Rows, ascending from 0, at which reading can start without reading what comes before."""
         return (0,)
 
 
 @contextmanager
 def reading(path: Path, kind: str, remedy: str = "it is damaged or cut off: write or copy it again") -> Iterator[None]:
-    """Turn whatever a reader complains of into one line that names the file."""
-    arrow = require("pyarrow", "tokenizer")
+    """Turn the errors of a reader into one line that names the file."""
     try:
         yield
     except UserError:
         raise
-    except (arrow.ArrowException, OSError, EOFError, ValueError, zlib.error) as error:
+    except (pa.ArrowException, OSError, EOFError, ValueError, zlib.error) as error:
         reason = re.sub(r"\s+", " ", str(error)).strip().rstrip(".") or type(error).__name__
         raise UserError(f"{path} cannot be read as {kind} ({reason}): {remedy}") from error
 
 
 class ParquetSource(Source):
-    """A file, or a folder of parts that are taken in the order of their names."""
+    """A file, or a folder of parts in the order of their names."""
 
     def __init__(self, path: Path) -> None:
-        arrow = require("pyarrow", "tokenizer")
-        self.path, self._parts = path, [path]
+        self.path, paths = path, [path]
         if path.is_dir():
-            self._parts = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
-            if not self._parts:
+            paths = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
+            if not paths:
                 raise UserError(f"the folder {path} has no *.parquet in it: name a table, or a folder of its parts")
-        self._groups: list[tuple[int, int, int]] = []  # first row, part, row group
-        self._rows = 0
-        for number, part in enumerate(self._parts):
+        self._parts: list[tuple[Path, list[int]]] = []  # with the rows of each row group
+        for part in paths:
             with reading(part, "parquet"), self._open(part) as file:
-                schema = arrow.schema([(field.name, _plain(field.type)) for field in file.schema_arrow])
+                schema = pa.schema([(field.name, _plain(field.type)) for field in file.schema_arrow])
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-            if number and not schema.equals(self.schema):
-                raise UserError(f"{part} has other columns than {self._parts[0]}: parts of a table need the same")
+            if self._parts and not schema.equals(self.schema):
+                raise UserError(f"{part} has other columns than {paths[0]}: parts of a table need the same")
             self.schema = schema
-            for group, rows in enumerate(groups):
-                self._groups.append((self._rows, number, group))
-                self._rows += rows
+            self._parts.append((part, groups))
 
     @property
     def rows(self) -> int:
-        """By the footers."""
-        return self._rows
+        """Number of rows, from the footers."""
+        return sum(sum(groups) for _, groups in self._parts)
 
     @property
     def cuts(self) -> Sequence[int]:
-        """The row groups."""
-        return [first for first, _, _ in self._groups] or (0,)
+        """First rows of the row groups."""
+        return list(accumulate((rows for _, groups in self._parts for rows in groups), initial=0))[:-1] or (0,)
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
-        """Row group by row group, through a small buffer."""
-        for number, part in enumerate(self._parts):
-            here = [(first, group) for first, owner, group in self._groups if owner == number]
-            ends = [first for first, _ in here[1:]] + [self._end(number)]
-            wanted = [(first, group) for (first, group), end in zip(here, ends, strict=True) if end > start]
-            if not wanted:
-                continue
-            skip = max(start - wanted[0][0], 0)
-            with reading(part, "parquet"), self._open(part) as file:
-                groups = [group for _, group in wanted]
-                for batch in file.iter_batches(ROWS_READ, row_groups=groups, columns=list(names), use_threads=False):
-                    if skip < len(batch):
-                        yield _without_dictionaries(batch.select(list(names))[skip:])
-                    skip = max(skip - len(batch), 0)
-
-    def _end(self, part: int) -> int:
-        return min((first for first, owner, _ in self._groups if owner > part), default=self._rows)
+        """Reads row group by row group, through a small buffer."""
+        for part, groups in self._parts:
+            ends = list(accumulate(groups))
+            wanted = [group for group, end in enumerate(ends) if end > start]
+            if wanted:
+                skip = max(start - (ends[wanted[0]] - groups[wanted[0]]), 0)
+                with reading(part, "parquet"), self._open(part) as file:
+                    for batch in file.iter_batches(
+                        ROWS_READ, row_groups=wanted, columns=list(names), use_threads=False
+                    ):
+                        if skip < len(batch):
+                            yield _without_dictionaries(batch.select(list(names))[skip:])
+                        skip = max(skip - len(batch), 0)
+            start -= sum(groups)
 
     @staticmethod
     def _open(part: Path) -> Any:
-        return require("pyarrow.parquet", "tokenizer").ParquetFile(
-            part, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True
-        )
+        return parquet.ParquetFile(part, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
 
 
 class ArraySource(Source):
     """A ``.npy`` file of two dimensions."""
 
     def __init__(self, path: Path) -> None:
-        arrow = require("pyarrow", "tokenizer")
         self.path = path
         with reading(path, "a NumPy array"):
             array = self._array()
@@ -132,29 +124,28 @@ class ArraySource(Source):
             )
         if array.shape[1] == 0:
             raise UserError(f"{path} has shape {array.shape}, vectors of no numbers: expected (n, d) with d > 0")
-        number = arrow.from_numpy_dtype(array.dtype.newbyteorder("="))
-        self.schema = arrow.schema([(ARRAY_COLUMN, arrow.list_(number, array.shape[1]))])
+        number = pa.from_numpy_dtype(array.dtype.newbyteorder("="))
+        self.schema = pa.schema([(ARRAY_COLUMN, pa.list_(number, array.shape[1]))])
         self._shape = array.shape
 
     @property
     def rows(self) -> int:
-        """The first dimension."""
+        """Number of rows, the first dimension."""
         return int(self._shape[0])
 
     @property
     def cuts(self) -> Sequence[int]:
-        """Anywhere, so every so many rows."""
+        """Reading can start anywhere: every ``ROWS_READ`` rows are enough."""
         return range(0, max(self.rows, 1), ROWS_READ)
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
-        """Each batch through a map of its own: pages of a map that stays open would count as memory in use."""
-        arrow = require("pyarrow", "tokenizer")
+        """Maps the file again for each batch: pages of a map that stays open would count as memory in use."""
         for first in range(start, self.rows, ROWS_READ):
             with reading(self.path, "a NumPy array"):
                 values = np.array(self._array()[first : first + ROWS_READ], order="C")
-            flat = arrow.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
-            lists = arrow.FixedSizeListArray.from_arrays(flat, self._shape[1])
-            yield arrow.record_batch([lists for _ in names], names=list(names))
+            flat = pa.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
+            lists = pa.FixedSizeListArray.from_arrays(flat, self._shape[1])
+            yield pa.record_batch([lists for _ in names], names=list(names))
 
     def _array(self) -> npt.NDArray[Any]:
         try:
@@ -169,15 +160,13 @@ class ArraySource(Source):
 
 
 def _plain(kind: Any) -> Any:
-    types = require("pyarrow", "tokenizer").types
-    return kind.value_type if types.is_dictionary(kind) else kind
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _without_dictionaries(batch: Any) -> Any:
-    arrow = require("pyarrow", "tokenizer")
-    if not any(arrow.types.is_dictionary(kind) for kind in batch.schema.types):
+    if not any(pa.types.is_dictionary(kind) for kind in batch.schema.types):
         return batch
     columns = [
-        column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column for column in batch.columns
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
     ]
-    return arrow.record_batch(columns, names=batch.schema.names)
+    return pa.record_batch(columns, names=batch.schema.names)

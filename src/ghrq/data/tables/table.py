@@ -1,4 +1,4 @@
-"""A table of vectors and ids: which columns, how many rows, and its content in batches."""
+"""Open a table of vectors and ids, and read it in batches."""
 
 import fnmatch
 import os
@@ -8,18 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ghrq.data.tables import columns
 from ghrq.data.tables.columns import Numbers
 from ghrq.data.tables.sources import ARRAY_COLUMN, ArraySource, ParquetSource, Source
 from ghrq.data.tables.text import CsvSource, JsonLinesSource
-from ghrq.system.errors import UserError, require
+from ghrq.system.errors import UserError
 
 ROW_COLUMN = "row"
-"""The name of the ids of a table that has none: the numbers of its rows."""
+"""Name of the id column of a table without ids: its ids are the row numbers."""
 
 CODES_COLUMN, CODE_COLUMN = "codes", "code"
-"""Where codes are: in a column of lists, or in CSV in the columns ``code_1``, ``code_2``, …"""
+"""Columns of codes: one column of lists, or in CSV the columns ``code_1``, ``code_2``, …"""
 
 _BATCH_BYTES, _MOST_ROWS = 8 * 2**20, 2**16
 
@@ -32,16 +33,16 @@ class Batch(NamedTuple):
     ids: Any
     """``(n,)`` an Arrow array of text or whole numbers."""
     vectors: Any
-    """``(n, dim)`` float32, or whatever type the table was opened with."""
+    """``(n, dim)`` float32, or the type that the table was opened with."""
 
 
-class Table:
-    """An open table; see :func:`open_table`. It can be sent to other processes that see the same file.
+class VectorTable:
+    """An open table; see :func:`open_table`. It can be pickled for processes that see the same file.
 
     Attributes:
         path: of the file.
-        rows: how many there are, at least 1.
-        dim: numbers of each vector.
+        rows: number of rows, at least 1.
+        dim: size of each vector.
         column: the columns of the vectors, separated by commas.
         id_name: the column of the ids, or ``row``.
         has_ids: whether the table has a column of ids.
@@ -68,18 +69,17 @@ class Table:
         self.dim = int(columns.matrix(self.path, first[:1], self._vectors, None, self._dtype, 0).shape[1])
 
     def batches(self, size: int, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
-        """The rows from ``start`` to before ``stop`` (by default all), ``size`` at a time, the last ones fewer."""
+        """The rows from ``start`` to before ``stop`` (by default all) in batches of ``size``, the last smaller."""
         names = [*self._vectors, self._id] if self._id is not None and self._id not in self._vectors else self._vectors
         for first, records in self._records(names, size, start, stop):
             vectors = columns.matrix(self.path, records, self._vectors, self.dim, self._dtype, first)
             yield Batch(self._ids_of(records, first), vectors)
 
     def ids(self, size: int) -> Iterator[Any]:
-        """The ids alone, without reading the vectors where the format allows for that."""
+        """Only the ids; the vectors are not read where the format allows it."""
         if self._id is None:
-            arrow = require("pyarrow", "tokenizer")
             for first in range(0, self.rows, size):
-                yield arrow.array(np.arange(first, min(first + size, self.rows)))
+                yield pa.array(np.arange(first, min(first + size, self.rows)))
             return
         for first, records in self._records([self._id], size, 0, None):
             yield self._ids_of(records, first)
@@ -93,9 +93,9 @@ class Table:
         return [label for text in texts for label in text.to_pylist()]
 
     def take(self, rows: npt.NDArray[np.int64]) -> Numbers:
-        """The vectors of ``rows (m,)``, in any order and perhaps repeated: ``(m, dim)``.
+        """The vectors of ``rows (m,)``, in any order, repeats allowed: ``(m, dim)``.
 
-        Reads from the first to the last of them, so ask for rows that lie near each other.
+        Reads everything from the first to the last of them, so ask for rows that are close together.
         """
         wanted, inverse = np.unique(rows, return_inverse=True)
         result = np.empty((len(wanted), self.dim), dtype=self._dtype)
@@ -108,9 +108,9 @@ class Table:
         return result[inverse]
 
     def spans(self, size: int) -> list[tuple[int, int]]:
-        """Pieces of the table that can be read one without the other: from which row to before which.
+        """Ranges ``(start, stop)`` of rows that can be read independently.
 
-        All but the last are multiples of ``size`` rows, so that their batches are those of the whole table.
+        All starts are multiples of ``size``, so that their batches are those of the whole table.
         """
         cuts = -(-np.asarray(self._source.cuts, dtype=np.int64) // size) * size
         starts = np.unique(cuts[cuts < self.rows])
@@ -119,8 +119,7 @@ class Table:
     def _records(
         self, names: list[str] | tuple[str, ...], size: int, start: int, stop: int | None
     ) -> Iterator[tuple[int, Any]]:
-        """First row and record batch, again and again."""
-        arrow = require("pyarrow", "tokenizer")
+        """Pairs of a first row and a record batch of ``size`` rows."""
         left = (self.rows if stop is None else min(stop, self.rows)) - start
         waiting: list[Any] = []
         for part in self._source.read(names, start):
@@ -128,7 +127,7 @@ class Table:
             left -= len(part)
             waiting.append(part)
             while sum(map(len, waiting)) >= size or (left == 0 and waiting):
-                table = arrow.Table.from_batches(waiting)
+                table = pa.Table.from_batches(waiting)
                 whole, rest = table[:size].combine_chunks().to_batches(), table[size:].to_batches()
                 yield start, whole[0]
                 start += len(whole[0])
@@ -136,16 +135,18 @@ class Table:
             if left == 0:
                 return
         if left > 0:
-            raise UserError(f"{self.path} ended {left} rows early, it is damaged or changed: write or copy it again")
+            raise UserError(
+                f"{self.path} ended {left} rows early, it is damaged or was changed: write or copy it again"
+            )
 
     def _ids_of(self, records: Any, first: int) -> Any:
         if self._id is None:
-            return require("pyarrow", "tokenizer").array(np.arange(first, first + len(records)))
+            return pa.array(np.arange(first, first + len(records)))
         return columns.id_array(self.path, records.column(self._id), self._id, first)
 
 
 def batch_rows(dim: int) -> int:
-    """How many vectors of ``dim`` numbers make a good batch: more of them are no faster."""
+    """Batch size for vectors of ``dim`` numbers: larger ones are no faster."""
     return min(max(256, _BATCH_BYTES // (4 * dim)), _MOST_ROWS)
 
 
@@ -155,16 +156,16 @@ def open_table(
     id_column: str | None = None,
     label_column: str | None = None,
     dtype: npt.DTypeLike = np.float32,
-) -> Table:
+) -> VectorTable:
     """Open a table of vectors; a mistake in it is a :class:`UserError` that names file, row and remedy.
 
     Args:
         path: ``.parquet`` (a file, or a folder of parts), ``.npy``, ``.csv`` or ``.jsonl``, the last two also with
             ``.gz``.
-        column: where the vectors are: a column of lists, of texts such as ``"[0.1, 0.2]"``, a comma-separated list of
+        column: of the vectors: a column of lists, of texts such as ``"[0.1, 0.2]"``, a comma-separated list of
             columns of numbers, or a pattern of them such as ``emb_*``. May be left out if there is one column of lists.
         id_column: a column of texts or whole numbers; without it the ids are the numbers of the rows, from 0.
-        label_column: for :meth:`Table.labels`.
+        label_column: for :meth:`VectorTable.labels`.
         dtype: of the vectors; int32 for codes, which are then checked to be whole numbers.
 
     """
@@ -174,10 +175,10 @@ def open_table(
         for given, option in ((id_column, "--id"), (label_column, "--labels"), (column, "--column")):
             if given not in (None, ARRAY_COLUMN):
                 raise UserError(f"{path} is an array and has no columns: leave out {option} {given}")
-    return Table(source, column, id_column, label_column, dtype)
+    return VectorTable(source, column, id_column, label_column, dtype)
 
 
-def open_codes(path: str | os.PathLike[str]) -> Table:
+def open_codes(path: str | os.PathLike[str]) -> VectorTable:
     """Open a table of codes as ``ghrq encode`` writes it, in any of its formats; its vectors are the codes, int32."""
     path = Path(path)
     names = _source(path, ()).schema.names
@@ -192,7 +193,7 @@ def open_codes(path: str | os.PathLike[str]) -> Table:
 
 
 def _source(path: Path, text: Collection[str]) -> Source:
-    """The reader of a file; ``text`` are the columns that are read as they are spelt."""
+    """The reader of a file; columns in ``text`` keep their spelling."""
     if not path.exists():
         raise UserError(f"there is no file {path}: check the name")
     name = path.name.lower().removesuffix(".gz")
@@ -204,4 +205,4 @@ def _source(path: Path, text: Collection[str]) -> Source:
         return CsvSource(path, text)
     if name.endswith((".jsonl", ".ndjson")):
         return JsonLinesSource(path, text)
-    raise UserError(f"{path} is none of the formats that can be read: expected {_READABLE}")
+    raise UserError(f"{path} has no format that can be read: expected {_READABLE}")

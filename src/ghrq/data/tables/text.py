@@ -1,7 +1,6 @@
-"""CSV and JSON lines as streams of Arrow record batches. They are gone through once to count the rows."""
+"""CSV and JSON lines as streams of Arrow record batches, parsed by pyarrow. A first pass counts the rows."""
 
 import gzip
-import io
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,9 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ghrq.data.tables.columns import place
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, json
+
+from ghrq.data.tables.columns import is_number, place
 from ghrq.data.tables.sources import Source, reading
-from ghrq.system.errors import UserError, require
+from ghrq.system.errors import UserError
 
 # Bytes of text that are parsed at once.
 _BLOCK = 4 * 2**20
@@ -24,62 +27,57 @@ _EXPECTED = {
 # Arrow counts the header of a CSV file as row 1.
 _CSV_FIRST = -2
 
-# Texts that say the same as the whole numbers they can be read as: 7, but not 007 or 1e3.
+# Texts that are the usual spelling of a whole number: 7, but not 007 or 1e3.
 _WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,17})$"
 
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 
-# Longer headers than this are not looked at for their separators.
+# Bytes of the header that are searched for the separator.
 _HEADER_BYTES = 2**16
 
 
 class CsvSource(Source):
     """Comma-separated values with a header, also compressed (``.csv.gz``).
 
-    Columns of numbers are float64, all others text: what most of the first cells are decides, and a cell that is no
-    number among numbers is an error. Columns named in ``text`` are read as text even if they look like numbers, so
-    that no leading zero is lost; those of whole numbers throughout are int64.
+    A column is float64 if most cells of the first block are numbers, else text; a later cell that is no number is then
+    an error. Columns named in ``text`` are read as text even if they look like numbers, so that no leading zero is
+    lost; they become int64 if every cell is a whole number.
     """
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
-        arrow = require("pyarrow", "tokenizer")
         self.path = path
         _check_separator(path)
         with _parsing(path, "CSV", _CSV_FIRST), self._open(None) as reader:
             found, first = reader.schema, next(iter(reader), None)
 
-        def kind(place: int, field: Any) -> Any:
-            number = first is None or _mostly_numbers(first.column(place))
-            return arrow.float64() if number and field.name not in text else arrow.string()
+        def kind(column: int, name: str) -> Any:
+            number = first is None or _mostly_numbers(first.column(column))
+            return pa.float64() if number and name not in text else pa.string()
 
-        self.schema = arrow.schema([(field.name, kind(place, field)) for place, field in enumerate(found)])
+        self.schema = pa.schema([(name, kind(column, name)) for column, name in enumerate(found.names)])
         self._text = [name for name in found.names if name in text]
 
     @property
     def rows(self) -> int:
-        """Counted."""
+        """Number of rows, from the first pass."""
         return self._counted[0]
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
-        """From the first line on, whatever the ``start``."""
-        arrow = require("pyarrow", "tokenizer")
+        """Parses from the first line on, whatever ``start`` is."""
         for batch in _from_row(start, self._batches(names)):
             columns = [
-                column.cast(arrow.int64()) if name in self._counted[1] else column
+                column.cast(pa.int64()) if name in self._counted[1] else column
                 for name, column in zip(names, batch.columns, strict=True)
             ]
-            yield arrow.record_batch(columns, names=list(names))
+            yield pa.record_batch(columns, names=list(names))
 
     @cached_property
     def _counted(self) -> tuple[int, set[str]]:
         """The number of rows, and which columns of ``text`` have whole numbers only."""
-        compute = require("pyarrow.compute", "tokenizer")
         rows, whole = 0, set(self._text)
         for batch in self._batches(self._text or self.schema.names[:1], as_text=True):
             rows += len(batch)
-            for name in list(whole):
-                if not compute.all(compute.match_substring_regex(batch.column(name), _WHOLE_NUMBER)).as_py():
-                    whole.remove(name)
+            whole = {n for n in whole if pc.all(pc.match_substring_regex(batch.column(n), _WHOLE_NUMBER)).as_py()}
         return rows, whole
 
     def _batches(self, names: Sequence[str], as_text: bool = False) -> Iterator[Any]:
@@ -89,95 +87,79 @@ class CsvSource(Source):
                     yield batch.select(list(names))
 
     def _open(self, names: Sequence[str] | None, as_text: bool = False) -> Any:
-        arrow, csv = require("pyarrow", "tokenizer"), require("pyarrow.csv", "tokenizer")
-        numbers = {name: not as_text and self.schema.field(name).type == arrow.float64() for name in names or ()}
+        types = {name: pa.string() if as_text else self.schema.field(name).type for name in names or ()}
         return csv.open_csv(
             str(self.path),
             read_options=csv.ReadOptions(block_size=_BLOCK, use_threads=False),
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(
-                include_columns=None if names is None else list(names),
-                column_types={name: arrow.float64() if number else arrow.string() for name, number in numbers.items()},
+                include_columns=None if names is None else list(names), column_types=types
             ),
         )
 
 
 class JsonLinesSource(Source):
-    """One JSON object a line, also compressed (``.jsonl.gz``). The first lines say which columns there are.
+    """One JSON object a line, also compressed (``.jsonl.gz``). The first block decides which columns there are.
 
     Numbers are float64, alone and in lists; in columns named in ``text``, whole numbers are int64.
     """
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
         self.path = path
-        first = next(self._blocks(), None)
-        if first is None:
+        if not any(self._lines()):
             raise UserError(f"{path} is empty: expected one JSON object a line")
-        with _parsing(path, "JSON lines", 0):
-            self.schema = _widened(self._parse(first, None).schema, text)
+        with _parsing(path, "JSON lines", 0), self._open(None) as reader:
+            self.schema = pa.schema([(field.name, _widened(field.name, field.type, text)) for field in reader.schema])
 
     @cached_property
     def rows(self) -> int:
-        """Lines that are not blank."""
-        return sum(sum(map(bool, map(bytes.strip, block.split(b"\n")))) for block in self._blocks())
+        """Number of lines that are not blank."""
+        return sum(self._lines())
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
-        """From the first line on, whatever the ``start``."""
+        """Parses from the first line on, whatever ``start`` is."""
         return _from_row(start, self._batches(names))
 
     def _batches(self, names: Sequence[str]) -> Iterator[Any]:
-        arrow = require("pyarrow", "tokenizer")
-        schema = arrow.schema([self.schema.field(name) for name in names])
-        before = 0
-        for block in self._blocks():
-            with _parsing(self.path, "JSON lines", before):
-                table = self._parse(block, schema).combine_chunks()
-            yield from table.to_batches()
-            before += len(table)
-        if before != self.rows:
-            raise UserError(f"{self.path} has {self.rows} lines but {before} JSON objects: put one object on a line")
+        rows = 0
+        with (
+            reading(self.path, "JSON lines"),
+            self._open(pa.schema([self.schema.field(name) for name in names])) as reader,
+        ):
+            while True:
+                with _parsing(self.path, "JSON lines", rows):  # an error counts rows from the start of its block
+                    batch = next(reader, None)
+                if batch is None:
+                    break
+                yield batch
+                rows += len(batch)
+        if rows != self.rows:
+            raise UserError(f"{self.path} has {self.rows} lines but {rows} JSON objects: put one object on a line")
 
-    def _blocks(self) -> Iterator[bytes]:
-        """Whole lines, together about as long as a block."""
+    def _lines(self) -> Iterator[bool]:
+        """For each line, whether there is something on it."""
         with reading(self.path, "JSON lines"), _opened(self.path) as file:
-            rest = b""
-            while chunk := file.read(_BLOCK):
-                cut = chunk.rfind(b"\n") + 1
-                if cut and (rest + chunk[:cut]).strip():
-                    yield rest + chunk[:cut]
-                rest = chunk[cut:] if cut else rest + chunk
-            if rest.strip():
-                yield rest
+            yield from (bool(line.strip()) for line in file)
 
-    @staticmethod
-    def _parse(block: bytes, schema: Any) -> Any:
-        json = require("pyarrow.json", "tokenizer")
-        # A single piece: the rows of an error then count from the start of the block.
-        return json.read_json(
-            io.BytesIO(block),
-            read_options=json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-            parse_options=json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
-            ),
+    def _open(self, schema: Any) -> Any:
+        fields = "infer" if schema is None else "ignore"
+        return json.open_json(
+            str(self.path),
+            read_options=json.ReadOptions(block_size=_BLOCK),
+            parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=fields),
         )
 
 
-def _widened(schema: Any, text: Collection[str]) -> Any:
-    """The types to read all lines with, from those that the first lines suggest."""
-    arrow = require("pyarrow", "tokenizer")
-    types = arrow.types
-
-    def wide(name: str, kind: Any) -> Any:
-        if types.is_list(kind):
-            return arrow.list_(wide("", kind.value_type))
-        if types.is_integer(kind) and name in text:
-            return kind
-        if types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind):
-            return arrow.float64()
-        # A text that looks like a time is still a text.
-        return arrow.string() if types.is_timestamp(kind) else kind
-
-    return arrow.schema([(field.name, wide(field.name, field.type)) for field in schema])
+def _widened(name: str, kind: Any, text: Collection[str]) -> Any:
+    """The type to read all lines of a column with, from the type in the first block."""
+    if pa.types.is_list(kind):
+        return pa.list_(_widened("", kind.value_type, text))
+    if pa.types.is_integer(kind) and name in text:
+        return kind
+    if is_number(kind) or pa.types.is_null(kind):
+        return pa.float64()
+    # Arrow takes a text that looks like a time for a time.
+    return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -194,12 +176,10 @@ def _check_separator(path: Path) -> None:
 
 def _mostly_numbers(cells: Any) -> bool:
     """Whether more than half of the cells that are not empty are numbers, or all are empty."""
-    arrow, compute = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
-    types = arrow.types
-    if not types.is_string(cells.type):
-        return any(is_kind(cells.type) for is_kind in (types.is_integer, types.is_floating, types.is_null))
-    filled = cells.filter(compute.not_equal(cells, ""))
-    return 2 * (compute.sum(compute.match_substring_regex(filled, _NUMBER)).as_py() or 0) > len(filled)
+    if not pa.types.is_string(cells.type):
+        return is_number(cells.type) or bool(pa.types.is_null(cells.type))
+    filled = cells.filter(pc.not_equal(cells, ""))
+    return 2 * (pc.sum(pc.match_substring_regex(filled, _NUMBER)).as_py() or 0) > len(filled)
 
 
 def _from_row(start: int, batches: Iterator[Any]) -> Iterator[Any]:
@@ -211,11 +191,11 @@ def _from_row(start: int, batches: Iterator[Any]) -> Iterator[Any]:
 
 @contextmanager
 def _parsing(path: Path, kind: str, first: int, names: Sequence[str] = ()) -> Iterator[None]:
-    """Turn a parser's complaint of a row into ours; its row 0 is our row ``first``, ``names`` are those of columns."""
+    """Translate pyarrow's error about a row into ours; its row 0 is our row ``first``, ``names`` are the columns."""
     with reading(path, kind, f"expected {_EXPECTED[kind]}"):
         try:
             yield
-        except require("pyarrow", "tokenizer").ArrowInvalid as error:
+        except pa.ArrowInvalid as error:
             found = re.search(r"[Rr]ow #?(\d+)", str(error))
             if found is None:
                 raise
@@ -225,6 +205,6 @@ def _parsing(path: Path, kind: str, first: int, names: Sequence[str] = ()) -> It
             if cell is not None and int(cell[1]) < len(names):
                 shown = cell[2] if len(cell[2]) <= 42 else f"{cell[2][:40]}…'"
                 raise UserError(
-                    f"{where}: column {names[int(cell[1])]!r} is {shown}, expected a number: mend or remove that row"
+                    f"{where}: column {names[int(cell[1])]!r} is {shown}, expected a number: fix or remove that row"
                 ) from error
-            raise UserError(f"{where} cannot be read as {kind} ({reason[:200]}): mend or remove that row") from error
+            raise UserError(f"{where} cannot be read as {kind} ({reason[:200]}): fix or remove that row") from error

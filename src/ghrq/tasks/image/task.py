@@ -2,9 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,14 @@ from ghrq.models.image_tokenizer import ImageTokenizer, ImageTokenizerConfig, as
 from ghrq.nets.convolutional import grid_of
 from ghrq.optim import RiemannianAdam
 from ghrq.quantizer import kmeans_start
+from ghrq.report.page import Page
+from ghrq.report.results import StudyResults
 from ghrq.system import files, processes
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 from ghrq.tasks.image import evaluation
 from ghrq.tasks.image.recipe import ImageData, ImageRecipe
+from ghrq.tasks.image.report import TABLES, page
 from ghrq.training.loop import Stage
 from ghrq.training.schedule import cosine_decay
 from ghrq.training.study import Part, Study, key_axis
@@ -43,6 +45,8 @@ class Image(Task):
 
     Recipe = ImageRecipe
     recipe: ImageRecipe
+    title = "Images as codes"
+    tables = TABLES
     study = Study(
         [Part("image/{dataset}-{budget}", [key_axis("kind", "quantizer.kind", MAIN, grid=ABLATIONS)])],
         datasets=("mnist", "cifar100", "digits"),
@@ -136,11 +140,9 @@ class Image(Task):
         return results
 
     @classmethod
-    def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
-        """Tables 4, 5 and 6 of the paper, and pictures."""
-        from ghrq.tasks.image import report  # matplotlib takes its time
-
-        return report.write(results, folder)
+    def report(cls, study: StudyResults) -> Page:
+        """Tables 4 to 8 of the paper, and figures."""
+        return page(cls.title, study)
 
     def _tokenizer_stage(self) -> Stage:
         model, settings, pixels = self.tokenizer, self.recipe.tokenizer, self.images.train.pixels

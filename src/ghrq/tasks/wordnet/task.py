@@ -1,6 +1,6 @@
 """WordNet: embed the noun hierarchy, quantize it, and measure how much of the hierarchy the codes keep."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ from ghrq.models.ancestors import AncestorTranslator, AncestorTranslatorConfig
 from ghrq.models.hierarchy import HierarchyEmbedding, HierarchyEmbeddingConfig
 from ghrq.optim import RiemannianAdam, RiemannianSGD
 from ghrq.quantizer import ball_units, kmeans_start
+from ghrq.report.page import Page
+from ghrq.report.results import StudyResults
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 from ghrq.tasks.wordnet.losses import AncestorLoss, ContrastiveLosses
 from ghrq.tasks.wordnet.recipe import WordNetData, WordNetRecipe
+from ghrq.tasks.wordnet.report import TABLES, page
 from ghrq.tasks.wordnet.study import STUDY
 from ghrq.training.loop import Stage
 from ghrq.training.schedule import cosine_decay, linear_decay
@@ -38,6 +41,8 @@ class WordNet(Task):
     Recipe = WordNetRecipe
     recipe: WordNetRecipe
     study = STUDY
+    title = "WordNet: what do the codes know of the hierarchy?"
+    tables = TABLES
 
     embedding: HierarchyEmbedding | None = None
     """None if the codes are random."""
@@ -110,11 +115,9 @@ class WordNet(Task):
         return results
 
     @classmethod
-    def report(cls, results: Mapping[str, dict[str, Any]], folder: Path) -> Path:
-        """Tables 1, 2, 7 and 8 of the paper, WordNet's part of them, with baselines; and pictures."""
-        from ghrq.tasks.wordnet import report  # matplotlib takes its time
-
-        return report.write(results, folder)
+    def report(cls, study: StudyResults) -> Page:
+        """Tables 1, 2, 7 and 8 of the paper, WordNet's part of them, with baselines and figures."""
+        return page(cls.title, study)
 
     def _losses(self, model: HierarchyEmbedding) -> ContrastiveLosses:
         size, contrast = model.config.size, self.recipe.contrast

@@ -1,0 +1,46 @@
+"""Output files and folders of commands: checked before the work, then written atomically."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ghrq.system import files
+from ghrq.system.errors import UserError
+
+
+def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Path] = ()) -> None:
+    """Raise an error if ``path`` cannot be written.
+
+    ``formats`` are the extensions it may have, ``None`` if it is a folder; ``inputs`` are files that it must not
+    overwrite.
+    """
+    if formats is not None and path.suffix.lower() not in formats:
+        raise UserError(f"cannot tell the format of {path}: expected a name that ends in {', '.join(formats)}")
+    for given in inputs:
+        if path.resolve() == given.resolve() or given.resolve().is_relative_to(path.resolve()):
+            raise UserError(f"{path} would overwrite the input {given}: give --out another name")
+    if formats is not None and path.is_dir():
+        raise UserError(f"{path} is a folder: give --out the name of a file")
+    if formats is None and path.is_file():
+        raise UserError(f"{path} is a file: give --out the name of a folder")
+    _check_parent(path)
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror}): give --out a folder you may write to") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """:func:`ghrq.system.files.draft`, with errors that tell the user what to do."""
+    _check_parent(path)
+    with files.telling(path), files.draft(path) as temporary:
+        yield temporary
+
+
+def _check_parent(path: Path) -> None:
+    if path.parent.exists() and not path.parent.is_dir():
+        raise UserError(f"cannot write {path}: {path.parent} is a file, not a folder: name another place")
+    if not path.parent.is_dir():
+        raise UserError(f"cannot write {path}: there is no folder {path.parent}: create it first")

@@ -1,0 +1,35 @@
+"""Code tuples as single integers, to sort, group and count them."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Codes = Tensor | npt.NDArray[np.integer]
+"""Codes as a quantizer or a tokenizer returns them."""
+
+
+def tuple_keys(codes: Codes, size: int) -> Tensor:
+    """One int64 for each row of ``codes (n, m)``, from 0 to below ``size``: equal for equal tuples, in their order."""
+    if isinstance(codes, Tensor):
+        columns = [column.long() for column in codes.unbind(1)]
+    else:
+        columns = [torch.from_numpy(column.astype(np.int64)) for column in codes.T]
+    key, bound = torch.zeros(len(codes), dtype=torch.int64, device=columns[0].device if columns else None), 1
+    for column in columns:
+        if bound * size >= 2**63:  # would overflow: renumber the keys that occur
+            names, key = torch.unique(key, return_inverse=True)
+            bound = len(names)
+        key, bound = key * size + column, bound * size
+    return key
+
+
+def tuple_ids(codes: Codes) -> npt.NDArray[np.int64]:
+    """``codes (n, m)`` -> ``(n,)``: the number of each row's tuple, from 0, in the order of the tuples."""
+    size = int(codes.max()) + 1 if len(codes) else 1
+    return torch.unique(tuple_keys(codes, size), return_inverse=True)[1].cpu().numpy()
+
+
+def count_distinct(codes: Codes) -> int:
+    """Number of distinct tuples among ``codes (n, m)``."""
+    return int(tuple_ids(codes).max()) + 1 if len(codes) else 0
