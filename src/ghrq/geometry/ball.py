@@ -16,6 +16,7 @@ Half precision is computed in float32 and handed back in the type that came in.
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ghrq.geometry import numerics
@@ -26,6 +27,7 @@ __all__ = [
     "discounted_transport",
     "discounted_transport_with_gaps",
     "distance",
+    "distance_from_length",
     "expmap",
     "expmap0",
     "gap",
@@ -36,6 +38,9 @@ __all__ = [
     "max_radius",
     "midpoint",
     "midpoint_from_sums",
+    "midpoint_sums",
+    "midpoint_sums_sorted",
+    "midpoint_weights",
     "mobius_add",
     "mobius_add_with_gaps",
     "mobius_sub",
@@ -43,6 +48,10 @@ __all__ = [
     "project",
     "transport",
 ]
+
+
+# Rows that midpoint_sums_sorted copies to float64 at a time.
+_SORTED_ROWS = 2048
 
 
 # --- points and their gaps -----------------------------------------------------------------------------------
@@ -142,7 +151,12 @@ def distance(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     dtype = numerics.result_type(x, y)
     x, y, c = numerics.computable(x), numerics.computable(y), numerics.checked(c)
     length = numerics.norm(y - x)
-    return _distance(length, gap(x, c) * gap(y, c), c).squeeze(-1).to(dtype)
+    return distance_from_length(length, gap(x, c) * gap(y, c), c).squeeze(-1).to(dtype)
+
+
+def distance_from_length(length: Tensor, gaps: Tensor, c: Curvature) -> Tensor:
+    """The distance of points with ``length = ‖y - x‖`` and ``gaps = αβ``; smooth in ``c`` at 0."""
+    return 2.0 * length / gaps.sqrt() * numerics.asinhc(c * length.square() / gaps)
 
 
 def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -160,7 +174,7 @@ def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
     # cdist has the digits; its derivative is wrong under torch.func.jacrev (2.13), so that of the square is used.
     square = left.square().sum(-1).unsqueeze(-1) + right.square().sum(-1).unsqueeze(-2) - 2.0 * left @ right.mT
     length = length.detach() + slope.detach() * (square - square.detach())
-    return _distance(length, gap(x, c) * gap(codes, c).mT, c).to(dtype)
+    return distance_from_length(length, gap(x, c) * gap(codes, c).mT, c).to(dtype)
 
 
 # --- exponential and logarithm -------------------------------------------------------------------------------
@@ -270,9 +284,7 @@ def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Te
     x, c = numerics.computable(x), numerics.checked(c)
     x = x.to(numerics.wide_dtype(x))  # before its gap: opposite points cancel, and every digit of λ shows
     curvature = c.unsqueeze(-2) if isinstance(c, Tensor) and c.ndim else c
-    factor = 2.0 / gap(x, curvature)
-    w = torch.ones_like(factor) if weights is None else weights.to(factor.dtype).unsqueeze(-1)
-    mass = w * factor
+    w, mass = midpoint_weights(x, None if weights is None else weights.unsqueeze(-1), curvature)
     total = mass.sum(-2, keepdim=True)
     s = (mass * x).sum(-2, keepdim=True)
     s = s + (numerics.compensated_mass(x, w, curvature) - s).detach()
@@ -281,8 +293,46 @@ def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Te
     # t² - c‖s‖² without the cancellation: (Σw)² + c Σwλ Σwλ‖x - mean‖².
     total, s = total.squeeze(-2), s.squeeze(-2)
     root = w.sum(-2).square() + c * total * spread
-    denominator = (w * (factor - 1.0)).sum(-2) + torch.where(root > 0.0, root, 1.0).sqrt() * (root > 0.0)
+    denominator = (mass - w).sum(-2) + torch.where(root > 0.0, root, 1.0).sqrt() * (root > 0.0)
     return (s / torch.where(denominator == 0.0, 1.0, denominator)).to(dtype)
+
+
+def midpoint_weights(x: Tensor, weights: Tensor | None, c: Curvature) -> tuple[Tensor, Tensor]:
+    """``w`` and ``wλ_x``, both ``(..., 1)`` float64: the terms of a midpoint's sums are ``wλx`` and ``wλ - w``.
+
+    ``x (..., d)``, ``weights (..., 1)`` (default: 1).
+    """
+    factor = 2.0 / gap(x, c)
+    w = torch.ones_like(factor) if weights is None else weights.to(factor.dtype)
+    return w, w * factor
+
+
+def midpoint_sums(
+    x: Tensor, index: Tensor, count: int, c: float, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The sums that :func:`midpoint_from_sums` takes, for each of ``count`` groups, in float64.
+
+    ``x (n, d)``, ``index (n,)`` their groups, ``weights (n,)`` -> ``Σ wλx (count, d)``, ``Σ w(λ-1) (count, 1)``.
+    """
+    w, mass = midpoint_weights(x, None if weights is None else weights.unsqueeze(-1), c)
+    # In place: a new tensor would be another float64 copy of x.
+    s = mass.new_zeros(count, x.shape[-1]).index_add_(0, index, x.to(mass.dtype, copy=True).mul_(mass))
+    t = mass.new_zeros(count).scatter_add_(0, index, (mass - w).squeeze(-1))
+    return s, t.unsqueeze(-1)
+
+
+def midpoint_sums_sorted(x: Tensor, factor: Tensor, index: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """:func:`midpoint_sums` without weights, from known conformal factors ``(n, 1)``, faster for many rows.
+
+    Rows are sorted by group, part by part, and each group is summed at once: GAIN
+    """
+    s = factor.new_zeros(count, x.shape[1])
+    groups = torch.arange(count, device=x.device)
+    for rows, factors, group in zip(*(t.split(_SORTED_ROWS) for t in (x, factor, index)), strict=True):
+        group, order = group.sort()
+        first, weights = torch.searchsorted(group, groups), factors.squeeze(-1)[order]
+        s += F.embedding_bag(order, rows.to(s.dtype), first, mode="sum", per_sample_weights=weights)
+    return s, index.bincount((factor - 1.0).squeeze(-1), minlength=count).unsqueeze(-1)
 
 
 def midpoint_from_sums(s: Tensor, t: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -311,8 +361,3 @@ def _rotate(w: Tensor, x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: Cur
     along_x = twice * torch.addcmul(q * alpha, p, cs, value=-1.0)
     along_delta = twice * torch.addcmul(q * (alpha - 1.0), p, beta + cs, value=-1.0)
     return w + numerics.combine(along_x, x, along_delta, delta)
-
-
-def _distance(length: Tensor, gaps: Tensor, c: Curvature) -> Tensor:
-    """The distance of points ``length`` apart whose gaps have the product ``gaps``; smooth in ``c`` at 0."""
-    return 2.0 * length / gaps.sqrt() * numerics.asinhc(c * length.square() / gaps)

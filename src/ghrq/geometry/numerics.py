@@ -1,6 +1,7 @@
 """What the formulas of the ball are made of: types, norms, smooth quotients, sums that lose no digits."""
 
 import math
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -44,9 +45,10 @@ def wide_dtype(x: Tensor) -> torch.dtype:
 def checked(c: Curvature) -> Curvature:
     """The curvature, at least 0, ready to be multiplied with per-row numbers."""
     if isinstance(c, Tensor):
-        looks = c.ndim == 0 and c.device.type == "cpu" and not torch.compiler.is_compiling()
-        if looks and not torch._C._functorch.is_functorch_wrapped_tensor(c) and not 0.0 <= c.item() < math.inf:
-            raise ValueError(f"the curvature c must be 0 or above and finite, got {c.item()}: learn it as a softplus")
+        if c.ndim == 0 and c.device.type == "cpu" and not torch.compiler.is_compiling():
+            with suppress(RuntimeError):  # inside torch.vmap a tensor has no single value
+                if not 0.0 <= (value := c.item()) < math.inf:
+                    raise ValueError(f"the curvature c must be 0 or above and finite, got {value}: learn it as a softplus")
         return c.to(wide_dtype(c))
     if not 0.0 <= c < math.inf:
         raise ValueError(f"the curvature c must be 0 or above, got {c}: the ball has sectional curvature -c")

@@ -65,9 +65,8 @@ class Layer(nn.Module):
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The layer's output ``(..., width)`` from its input and what attention fetched."""
         x = self._add(x, self.out(attended))
-        rows = self.norm_forward(x).flatten(0, -2)
-        branch = _FeedForward.apply(rows, self.up.weight, self.down.weight, self.activation)
-        return self._add(x, branch.view(x.shape))
+        inner = self.up(self.norm_forward(x))
+        return self._add(x, self.down(inner.relu_() if self.activation == "relu" else F.gelu(inner)))
 
     def _add(self, x: Tensor, branch: Tensor) -> Tensor:
         if not self.training or not self.byte:
@@ -98,31 +97,3 @@ class _AddDropped(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         """The same numbers are dropped."""
         return grad, torch.addcmul(grad.new_zeros(()), grad, ctx.keep, value=ctx.scale), None
-
-
-class _FeedForward(torch.autograd.Function):
-    """``activation(x Uᵀ) Dᵀ``; the gradient of the widest tensor is made in place, and only one such tensor is kept."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, up: Tensor, down: Tensor, activation: Activation) -> Tensor:
-        """``x (R, width)``, ``up (feedforward, width)``, ``down (width, feedforward)`` -> ``(R, width)``."""
-        inner = torch.mm(x, up.t())
-        # relu tells its slope by its result; gelu does not, so its argument is kept and the result made again.
-        active = inner.relu_() if activation == "relu" else F.gelu(inner)
-        ctx.save_for_backward(x, inner, up, down)
-        ctx.activation = activation
-        return torch.mm(active, down.t())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """For all three."""
-        x, inner, up, down = ctx.saved_tensors
-        of_inner = torch.mm(grad, down)
-        if ctx.activation == "relu":
-            active = inner
-            torch.ops.aten.threshold_backward.grad_input(of_inner, inner, 0, grad_input=of_inner)
-        else:
-            active = F.gelu(inner)
-            torch.ops.aten.gelu_backward.grad_input(of_inner, inner, grad_input=of_inner)
-        return torch.mm(of_inner, up), torch.mm(of_inner.t(), x), torch.mm(grad.t(), active), None

@@ -95,49 +95,15 @@ def attend(q: Tensor, kv: Tensor, context: Tensor, masks: list[Tensor], heads: i
         heads: how many.
 
     """
-    return _Attention.apply(q, kv, context, masks, heads)
-
-
-class _Attention(torch.autograd.Function):
-    """Results and gradients go straight to their places; autograd would copy each of them twice more."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, kv: Tensor, context: Tensor, masks: list[Tensor], heads: int) -> Tensor:
-        """Block by block; the weights are kept for the way back."""
-        result, weights = torch.empty_like(q), []
-        for mask, rows, own, before, out in zip(masks, *_split(masks, q, kv, context, result), strict=True):
-            (p, length), both = mask.shape[2:], torch.cat((before, own))
-            query, (key, value) = _matrices(rows, p, heads), _matrices(both, length, heads).chunk(2, dim=2)
-            products = torch.bmm(query, key.mT)
-            scores = torch.add(mask, products.view(-1, heads, p, length), alpha=query.shape[2] ** -0.5)
-            weights.append(scores.softmax(-1).view(products.shape).to(q.dtype))
-            _matrices(out, p, heads).copy_(torch.bmm(weights[-1], value))
-        ctx.save_for_backward(q, kv, context)
-        ctx.masks, ctx.heads, ctx.weights = masks, heads, weights
-        return result
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Of ``softmax(q kᵀ) v``, block by block."""
-        masks, heads = ctx.masks, ctx.heads
-        of_q, of_kv, of_context = results = [torch.empty_like(t) for t in ctx.saved_tensors]
-        parts = *_split(masks, *ctx.saved_tensors, grad.contiguous()), *_split(masks, *results)
-        for mask, weight, rows, own, before, g_rows, of_rows, of_own, of_before in zip(
-            masks, ctx.weights, *parts, strict=True
-        ):
-            (p, length), both = mask.shape[2:], torch.cat((before, own))
-            query, (key, value) = _matrices(rows, p, heads), _matrices(both, length, heads).chunk(2, dim=2)
-            g, e = _matrices(g_rows, p, heads), query.shape[2]
-            of_products = torch._softmax_backward_data(torch.bmm(g, value.mT), weight, -1, weight.dtype).mul_(e**-0.5)
-            _matrices(of_rows, p, heads).copy_(torch.bmm(of_products, key))
-            of_key, of_value = torch.bmm(of_products.mT, query), torch.bmm(weight.mT, g)
-            for target, positions in ((of_before, slice(length - p)), (of_own, slice(length - p, length))):
-                if target.numel():
-                    place = _matrices(target, positions.stop - (positions.start or 0), heads)
-                    place[:, :, :e].copy_(of_key[:, positions])
-                    place[:, :, e:].copy_(of_value[:, positions])
-        return of_q, of_kv, of_context, None, None
+    results = []
+    for mask, rows, own, before in zip(masks, *_split(masks, q, kv, context), strict=True):
+        p, length = mask.shape[2:]
+        query, (key, value) = _matrices(rows, p, heads), _matrices(torch.cat((before, own)), length, heads).chunk(2, 2)
+        products = torch.bmm(query, key.mT)
+        scores = torch.add(mask, products.view(-1, heads, p, length), alpha=query.shape[2] ** -0.5)
+        found = torch.bmm(scores.softmax(-1).view(products.shape).to(q.dtype), value)
+        results.append(found.transpose(0, 1).reshape(rows.shape))
+    return torch.cat(results)
 
 
 def _split(masks: list[Tensor], q: Tensor, kv: Tensor, context: Tensor, *more: Tensor) -> list[tuple[Tensor, ...]]:

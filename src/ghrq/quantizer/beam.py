@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball
-from ghrq.geometry.maps import to_ball
+from ghrq.geometry.gradients import to_ball
 from ghrq.geometry.nearest import CodeTable
 from ghrq.quantizer.cascade import Aggregation, Sum, aggregate, walk
 
@@ -60,8 +60,7 @@ def distances(v: Tensor, codes: Tensor, wide: CodeTable, c: float, aggregation: 
     length = torch.linalg.vector_norm(z_hat.point - z.unsqueeze(1), dim=-1)
     if c == 0.0:
         return length
-    root = c**0.5
-    return (root * length * (gap.unsqueeze(1) * z_hat.gap).squeeze(-1).rsqrt()).asinh() * (2.0 / root)
+    return ball.distance_from_length(length, (gap.unsqueeze(1) * z_hat.gap).squeeze(-1), c)
 
 
 def _errors(left: Tensor, left_gap: Tensor, stage: CodeTable) -> Tensor:

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from ghrq.geometry import ball
-from ghrq.geometry.kmeans import midpoint_sums
 from ghrq.system import distributed
 
 INITIAL_RADIUS = 0.5
@@ -68,9 +67,9 @@ class MovingMidpoints(nn.Module):
     @torch.no_grad()
     def restart(self, codebooks: Tensor, where: Tensor | None = None) -> None:
         """Make ``codebooks`` the averages, as if each code had had an even share of one batch at its own place."""
-        factor = 2.0 / ball.gap(codebooks.detach(), self.curvature).to(self.t.dtype)
-        weight = 1.0 / codebooks.shape[1]
-        s, t = weight * factor * codebooks.detach().to(self.s.dtype), weight * (factor - 1.0)
+        weight = torch.tensor(1.0 / codebooks.shape[1], dtype=torch.float64, device=codebooks.device)
+        w, mass = ball.midpoint_weights(codebooks.detach(), weight, self.curvature)
+        s, t = mass * codebooks.detach().to(self.s.dtype), mass - w
         mask = torch.ones_like(t, dtype=torch.bool) if where is None else where.unsqueeze(-1)
         self.s.copy_(torch.where(mask, s, self.s))
         self.t.copy_(torch.where(mask, t, self.t))
@@ -79,7 +78,7 @@ class MovingMidpoints(nn.Module):
     def update(self, codebooks: Tensor, codes: Tensor, residuals: list[Tensor], weights: Tensor) -> None:
         """Move ``codebooks`` in place. ``codes (n, N)``, ``N`` residuals ``(n, d)``, ``weights (n, N)``."""
         sums = [
-            midpoint_sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
+            ball.midpoint_sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
             for i, r in enumerate(residuals)
         ]
         s = distributed.mean_(torch.stack([s for s, _ in sums]))

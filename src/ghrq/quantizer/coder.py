@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ghrq.geometry import ball, numerics
 from ghrq.geometry.manifold import ManifoldParameter
-from ghrq.geometry.maps import from_ball, to_ball
+from ghrq.geometry.gradients import from_ball, to_ball
 from ghrq.geometry.nearest import CodeTable, code_table
 from ghrq.quantizer import cascade, chunks
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances

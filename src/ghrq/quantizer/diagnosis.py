@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ghrq.geometry import ball
 from ghrq.quantizer.cascade import Aggregation, aggregate, prefixes, residual
-from ghrq.quantizer.straight_through import squared_distance
+from ghrq.quantizer.routes import squared_distance
 
 BOUNDARY_RADIUS = 0.99
 

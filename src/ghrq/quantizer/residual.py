@@ -18,7 +18,7 @@ from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import check_convention, convention
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS
 from ghrq.quantizer.scale import EncoderScale
-from ghrq.quantizer.straight_through import Commitment, Gradient, Routed, Rows, attached_route, transport_route
+from ghrq.quantizer.routes import Commitment, Gradient, Routed, RowWeights, attached_route, transport_route
 from ghrq.system import distributed
 from ghrq.system.checks import at_least, check_vectors, from_to, one_of
 from ghrq.system.hub import HubMixin
@@ -66,7 +66,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             sum runs over stages, the mean over vectors. Near the origin of the ball a geodesic is twice as long as
             in flat space, so these losses are 4 times the Euclidean ones there.
         aggregation: ``"nested"`` or ``"chained"``, see :mod:`ghrq.quantizer.cascade`.
-        gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.straight_through`.
+        gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.routes`.
         commitment: which stages pull the encoder: ``"first"`` or ``"every"``; the loss as a number counts all of them.
         discount: ``False`` gives the transported gradient back its factor ``λ_z²`` (for study: it diverges).
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
@@ -255,7 +255,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
 
     # --- inside --------------------------------------------------------------------------------------------
 
-    def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> Rows:
+    def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> RowWeights:
         lead = z.shape[:-1]
         count = lead.numel()
         if mask is None:
@@ -267,9 +267,9 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
         if self.depth_dropout and self.training and dropout:
             drawn = torch.randint(1, self.num_stages + 1, lead[:1] or (1,), device=z.device)
             depths = drawn.repeat_interleave(count // max(drawn.numel(), 1))
-        return Rows(weights, depths)
+        return RowWeights(weights, depths)
 
-    def _route(self, points: Tensor, gaps: Tensor, rows: Rows) -> Routed:
+    def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         codebooks = self.codebooks.to(points.dtype)
         if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment == "first"):
             return transport_route(
@@ -286,14 +286,14 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             discount=self.discount,
         )
 
-    def _quantize(self, points: Tensor, gaps: Tensor, rows: Rows) -> Routed:
+    def _quantize(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         routed = self._route(points, gaps, rows)
         if self.training:
             self._learn(routed, rows)
         return routed
 
     @torch.no_grad()
-    def _learn(self, routed: Routed, rows: Rows) -> None:
+    def _learn(self, routed: Routed, rows: RowWeights) -> None:
         """What training changes besides gradients: usage, moving midpoints, dead codes."""
         weights = rows.stages(self.num_stages).mT
         self.usage.update(routed.codes, weights)

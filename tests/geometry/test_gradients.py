@@ -5,7 +5,7 @@ import torch
 
 import oracle
 from ghrq import ball
-from ghrq.geometry.maps import from_ball, to_ball
+from ghrq.geometry.gradients import from_ball, to_ball
 
 
 def tangents(dtype, *lengths):
