@@ -1,11 +1,18 @@
-"""The maps of a training step against those of the ball, whose derivatives autograd finds."""
+"""Closed-form gradients against the definitions in ball, which autograd differentiates."""
 
 import pytest
 import torch
 
 import oracle
 from ghrq import ball
-from ghrq.geometry.gradients import from_ball, to_ball
+from ghrq.geometry.gradients import (
+    Distances,
+    from_ball,
+    known,
+    squared_distance,
+    squared_distance_gradient,
+    to_ball,
+)
 
 
 def tangents(dtype, *lengths):
@@ -66,3 +73,50 @@ def test_flat_space_has_no_maps():
     assert point is v
     assert torch.equal(gap, torch.ones(2, 1))
     assert from_ball(point, gap, 0.0) is v
+
+
+# --- distances and given gradients against autograd of their definitions -----------------------------------------
+
+
+def pair(c):
+    x, y = (ball.expmap0(tangents(torch.float64, 1e-6, 0.1, 0.7, 2.0, 4.0).detach(), c) for _ in range(2))
+    return x.requires_grad_(), y.requires_grad_()
+
+
+@pytest.mark.parametrize("c", [0.0, 0.3, 1.0])
+def test_squared_distance_and_its_gradients(c):
+    x, y = pair(c)
+    definition = ball.distance(x, y, c).square() if c > 0.0 else (x - y).square().sum(-1)
+    weight = torch.rand(len(x), 1, dtype=torch.float64)
+    by_x, by_y = torch.autograd.grad((weight.squeeze(1) * definition).sum(), (x, y))
+    with torch.no_grad():
+        alpha, beta, square = ball.gap(x, c), ball.gap(y, c), (x - y).square().sum(-1, keepdim=True)
+        value, factor = squared_distance(square, alpha * beta, c)
+        found_x = squared_distance_gradient(x, alpha, y, beta, square, weight * factor, c)
+        toward = ball.mobius_sub(y, x, c) if c > 0.0 else x - y
+    torch.testing.assert_close(value.squeeze(1), definition, rtol=1e-12, atol=0)
+    torch.testing.assert_close(found_x, by_x, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(-weight * factor / beta * toward, by_y, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("c", [0.0, 0.3, 1.0])
+def test_distances_of_many_pairs_and_their_gradients(c):
+    x, y = pair(c)
+    y = torch.stack((y, y.flip(0), x.detach()), dim=1).detach().requires_grad_()  # the last ones coincide
+    definition = ball.distance(x.unsqueeze(1), y, c)
+    slope = torch.randn_like(definition)
+    by_x, by_y = torch.autograd.grad((slope * definition).sum(), (x, y))
+    with torch.no_grad():
+        found = Distances(x.unsqueeze(1), ball.gap(x, c).unsqueeze(1), y, ball.gap(y, c), c)
+        found_x, found_y = found.gradients(slope.unsqueeze(-1))
+    torch.testing.assert_close(found.value.squeeze(-1), definition, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(found_x, by_x, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(found_y, by_y, rtol=1e-9, atol=1e-11)
+
+
+def test_known_gradients_add_up():
+    x, y = torch.randn(4, 3, requires_grad=True), torch.randn(2, requires_grad=True)
+    value = x.square().sum()
+    other = known(known(value.detach(), x, 2.0 * x.detach()), y, torch.ones(2))
+    assert torch.equal(gradient(3.0 * other, x, None), 6.0 * x.detach())
+    assert torch.equal(gradient(3.0 * known(known(value, y, torch.ones(2)), y, torch.ones(2)), y, None), torch.full((2,), 6.0))

@@ -133,8 +133,38 @@ class _TransportThrough(torch.autograd.Function):
         return grad, None, None, None, None, None
 
 
+def stage_losses(
+    loss: Tensor, codebooks: Tensor, pushes: Tensor | None, z: Tensor, pull: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The loss ``(N,)`` of the stages as codebook loss and as commitment loss, with known gradients.
+
+    ``pushes (N, K, d)``, or None, are the gradients by the ``codebooks (N, K, d)``; ``pull (n, d)`` is that of the
+    first stage by ``z (n, d)``. One function with two outputs: two calls of :func:`known` cost 2 % of a step.
+    """
+    return _StageLosses.apply(loss, codebooks, pushes, z, pull)
+
+
+class _StageLosses(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        loss: Tensor, codebooks: Tensor, pushes: Tensor | None, z: Tensor, pull: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return loss.clone(), loss.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(inputs[2], inputs[4])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, codebook: Tensor, commitment: Tensor) -> tuple[Tensor | None, ...]:
+        pushes, pull = ctx.saved_tensors
+        push = None if pushes is None else pushes * codebook.view(-1, 1, 1)
+        return None, push, None, pull * commitment[0], None
+
+
 def known(value: Tensor, x: Tensor, gradient: Tensor) -> Tensor:
-    """``value (...)``, whose gradient by ``x`` is ``gradient``: one entry of its leading axes for each of the value's.
+    """``value ()``, whose gradient by ``x`` is ``gradient``, of the shape of x.
 
     Calls can be chained for several ``x``: ``value`` keeps the gradients that it has already.
     """
@@ -154,7 +184,7 @@ class _Known(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         (gradient,) = ctx.saved_tensors
-        return grad, gradient * grad.view(grad.shape + (1,) * (gradient.ndim - grad.ndim)), None
+        return grad, grad * gradient, None
 
 
 # --- distances -----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ghrq.geometry import ball, gradients
 from ghrq.geometry.nearest import code_table, nearest
-from ghrq.quantizer.cascade import Aggregation, Sum, aggregate, residual, walk
+from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
 
 Gradient = Literal["transport", "identity"]
 Commitment = Literal["first", "every"]
@@ -124,12 +124,16 @@ def transport_route(
             parts = [torch.where(u, part, 0.0) for u, part in zip(used, parts, strict=True)]
             gaps = [torch.where(u, part, 1.0) for u, part in zip(used, gaps, strict=True)]
         total = aggregate(parts, c, aggregation, gaps)
-        if learning:
-            pushes = torch.zeros_like(codebooks)
-            for of_stage, step, share in zip(pushes, steps, weighted / -code_gaps, strict=True):
-                of_stage.index_add_(0, step.chosen, step.toward * share)
-    codebook_loss = gradients.known(loss, codebooks, pushes) if learning else loss
-    commitment_loss = torch.cat((gradients.known(loss[0], z, pull).unsqueeze(0), loss[1:]))
+        pushes = _pushes(codebooks, steps, weighted / -code_gaps) if learning else None
+    codebook_loss, commitment_loss = gradients.stage_losses(loss, codebooks, pushes, z, pull)
     point = gradients.transport_through(z, gap, *total, c, discount)
     codes = torch.stack([s.chosen for s in steps], dim=-1)
     return Routed(point, total.gap, codes, codebook_loss, commitment_loss, [s.residual for s in steps])
+
+
+def _pushes(codebooks: Tensor, steps: list[Step], factor: Tensor) -> Tensor:
+    """Gradient ``(N, K, d)`` of the codebook loss: the sum at each code of ``factor (N, n, 1)`` times ``(-q) ⊕ r``."""
+    pushes = torch.zeros_like(codebooks)
+    for of_stage, step, share in zip(pushes.unbind(), steps, factor.unbind(), strict=True):
+        of_stage.index_add_(0, step.chosen, step.toward * share)
+    return pushes
