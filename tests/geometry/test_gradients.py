@@ -119,4 +119,6 @@ def test_known_gradients_add_up():
     value = x.square().sum()
     other = known(known(value.detach(), x, 2.0 * x.detach()), y, torch.ones(2))
     assert torch.equal(gradient(3.0 * other, x, None), 6.0 * x.detach())
-    assert torch.equal(gradient(3.0 * known(known(value, y, torch.ones(2)), y, torch.ones(2)), y, None), torch.full((2,), 6.0))
+    assert torch.equal(
+        gradient(3.0 * known(known(value, y, torch.ones(2)), y, torch.ones(2)), y, None), torch.full((2,), 6.0)
+    )

@@ -5,8 +5,8 @@ import torch
 
 from ghrq import ball
 from ghrq.geometry import kmeans as module
-from ghrq.geometry.kmeans import kmeans
 from ghrq.geometry.gradients import to_ball
+from ghrq.geometry.kmeans import kmeans
 from ghrq.geometry.nearest import nearest
 from ghrq.quantizer.cascade import residual
 

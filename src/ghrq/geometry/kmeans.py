@@ -1,8 +1,8 @@
 """k-means on the ball: hyperbolic distance to assign, gyromidpoint to update.
 
-What decides how good the centres are is where they start, the more so the more dimensions there are: there, nearly
-all points are about as far from each other, and centres stay where they were put. So the start is looked for among
-few points and in few dimensions, where a round costs little.
+The initial centres decide the quality of the result, more so in high dimensions, where nearly all points are about as
+far from each other and centres hardly move. So k-means first runs on few points in few dimensions, where a round is
+cheap, to find the initial centres.
 """
 
 import torch
@@ -11,13 +11,13 @@ from torch import Tensor
 from ghrq.geometry import ball, numerics
 from ghrq.geometry.nearest import code_table, search
 
-# More points than this for each code do not move the centres noticeably, they only take time.
+# More points per code than this do not change the centres noticeably.
 POINTS_PER_CODE = 256
 
-# The start: centres are drawn from so many points a code, moved on so many, in this many principal directions.
+# Initial centres: points per code to draw from, points per code of the first rounds, and their principal directions.
 _DRAWN_FROM, _MOVED_ON, _DIRECTIONS = 32, 64, 128
 
-# Centres are drawn in this many rounds, those of one round by the distances to the centres of all rounds before.
+# Initial centres are drawn in this many rounds, by the distances to the centres of all earlier rounds.
 _ROUNDS = 32
 
 
@@ -53,8 +53,9 @@ def _draw(x: Tensor, count: int, c: float) -> Tensor:
     while rows.shape[0] < count:
         chord = (square + square[new].mT - 2.0 * x @ x[new].mT).clamp(min=0.0) / (gap * gap[new].mT)
         nearest = torch.minimum(nearest, chord.amin(1, keepdim=True))
+        # Proportional to d²: asinh²(√(c‖y - x‖²/(αβ))) is c/4 times the square of ball.distance.
         chance = (numerics.asinh((c * nearest).sqrt()).square() if c > 0.0 else nearest).squeeze(1)
-        # Points in one place have no distances to go by: then all have the same small chance.
+        # If all points coincide, all distances are 0: then all have the same small probability.
         chance = chance / chance.max().clamp(min=torch.finfo(chance.dtype).tiny) + 1e-9
         new = torch.multinomial(chance, min(max(1, count // _ROUNDS), count - rows.shape[0]))
         rows = torch.cat((rows, new))

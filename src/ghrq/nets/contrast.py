@@ -39,7 +39,7 @@ def info_nce(
         negatives: row numbers ``(B, k)``, int64.
         c: curvature of the ball, 0 or above. Gaps count as functions of their points.
         temperature: τ.
-        itself: whether the 1 is there.
+        itself: whether to add the 1.
 
     """
     rows, k = negatives.shape

@@ -1,18 +1,17 @@
-"""Attention among many short sequences that share their beginnings, fast where sequences have a few tokens each.
+"""Attention for many short sequences that share prefixes.
 
-A *group* is a tree of tokens: all prefixes of all targets of one source, each prefix once. A token attends to its own
-ancestors and to the group's context. One product of matrices for a whole group, with what is not an ancestor masked
-out, is many times faster than one product for each sequence of four tokens, and a shared prefix is computed once.
+A *group* is a tree of tokens: all prefixes of all targets of one source, each prefix once. A token attends to its
+ancestors and to the group's context. One matrix product for a whole group, with a mask for tokens that are no
+ancestors, is many times faster than one product per sequence of four tokens, and a shared prefix is computed once.
 
-Groups differ in size: they are sorted by it and laid side by side in blocks, padded to the largest of a block. In a
-block rows go position by position, so that the heads of all groups are one batch of matrices without a copy.
+Groups differ in size: they are sorted by size and collected into blocks, padded to the largest group of a block. The
+rows of a block are ordered by position, so that the heads of all groups are one batch of matrices without a copy.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 # A block has this many groups (the last one perhaps fewer) ...
 _FEWEST, _MOST = 8, 64
@@ -20,20 +19,20 @@ _FEWEST, _MOST = 8, 64
 _PADDING = 1.1
 
 
-class Layout(NamedTuple):
-    """The places of all tokens and of all groups' contexts, block after block."""
+class TreeLayout(NamedTuple):
+    """The rows of all tokens and of all groups' contexts, block after block."""
 
     places: int
-    """How many rows there are, padding included."""
+    """The number of rows, padding included."""
     place: Tensor
-    """``(R,)`` int64: where each token is."""
+    """``(R,)`` int64: the row of each token."""
     context: Tensor
     """``(G·context,)`` int64: the rows of the groups' contexts in the order of the blocks, position by position."""
     masks: list[Tensor]
     """For each block of ``b`` groups ``(b, 1, P, Q)``: 0.0 where a place attends to a key, else minus infinity."""
 
 
-def layout(group: Tensor, ancestors: Tensor, num_groups: int, context: int) -> Layout:
+def layout(group: Tensor, ancestors: Tensor, num_groups: int, context: int) -> TreeLayout:
     """Lay out ``R`` tokens: ``group (R,)`` int64, ``ancestors (2, A)`` int64 pairs (token, one it attends to).
 
     Contexts are ``num_groups·context`` rows, those of a group next to each other. In a block of at most P tokens a
@@ -52,7 +51,7 @@ def layout(group: Tensor, ancestors: Tensor, num_groups: int, context: int) -> L
 
     most = int(size[order[0]])
     attends = torch.zeros(num_groups, most, context + most, dtype=torch.bool, device=device)
-    # Padding attends to the context as well, so that its weights are numbers; nobody reads its result.
+    # Padding attends to the context as well, so that its weights are finite; its result is not used.
     attends[:, :, :context] = True
     token, seen = ancestors
     attends[rank[group[token]], slot[token], context + slot[seen]] = True
@@ -68,7 +67,7 @@ def layout(group: Tensor, ancestors: Tensor, num_groups: int, context: int) -> L
         contexts.append(rows[first:last].t().flatten())
         places += longest * b
     rank = rank[group]
-    return Layout(places, base[rank] + slot * stride[rank], torch.cat(contexts), masks)
+    return TreeLayout(places, base[rank] + slot * stride[rank], torch.cat(contexts), masks)
 
 
 def _blocks(sizes: Tensor) -> list[tuple[int, int, int]]:
@@ -92,7 +91,7 @@ def attend(q: Tensor, kv: Tensor, context: Tensor, masks: list[Tensor], heads: i
         kv: ``(places, 2·width)`` keys and values; in a row, head by head a key and a value.
         context: ``(·, 2·width)`` keys and values of the contexts, in the order of the blocks.
         masks: of the blocks ``(b, 1, P, Q)``; if there is one block only, ``(1, 1, P, Q)`` serves all its groups.
-        heads: how many.
+        heads: number of heads.
 
     """
     results = []
