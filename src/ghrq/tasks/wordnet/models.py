@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from ghrq.data.closure import Negatives
-from ghrq.geometry.maps import to_ball
+from ghrq.geometry.gradients import to_ball
 from ghrq.nets.contrast import info_nce
 from ghrq.nets.embedding import Embedding
 from ghrq.nets.seq2seq import TupleTranslator
