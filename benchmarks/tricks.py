@@ -7,9 +7,9 @@
 A ratio is the time of the step with the plain version divided by the time of the step as it is, measured in one run:
 both take turns, one thread, medians. A speed-up stays in the library only if its ratio is at least 1.10.
 
-Taken out because they were below (17 November 2026): a signature kept for autograd functions (1.00 to 1.05 of the
-quantizer's step), the feed-forward network as one autograd function (0.99 to 1.07), attention as one autograd function
-with torch's private softmax backward (1.00 to 1.06).
+Taken out because they were below (17 November 2026, on a machine with other load): a signature kept for autograd
+functions (0.98 to 1.10 of the quantizer's step, without a trend), the feed-forward network as one autograd function
+(0.96 to 1.08), attention as one autograd function with torch's private softmax backward (0.98 to 1.07).
 """
 
 import argparse
