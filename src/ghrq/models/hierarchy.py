@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ghrq.geometry.maps import to_ball
+from ghrq.geometry.gradients import to_ball
 from ghrq.nets.embedding import Embedding
 from ghrq.quantizer import QuantizerConfig
 from ghrq.system.pretrained import Format, Pretrained

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from ghrq.data.closure import Edges, Negatives
-from ghrq.geometry.maps import to_ball
+from ghrq.geometry.gradients import to_ball
 from ghrq.models.ancestors import AncestorTranslator
 from ghrq.models.hierarchy import HierarchyEmbedding
 from ghrq.nets.contrast import info_nce
