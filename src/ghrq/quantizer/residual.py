@@ -1,8 +1,9 @@
 """The residual quantizer: a vector becomes a tuple of codes and the vector that the codes decode to."""
 
+import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from ghrq.quantizer.routes import Commitment, Gradient, Routed, RowWeights, atta
 from ghrq.quantizer.scale import EncoderScale
 from ghrq.system import distributed
 from ghrq.system.checks import at_least, check_vectors, from_to, one_of
-from ghrq.system.hub import HubMixin
+from ghrq.system.pretrained import Format, Pretrained
 
 Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
 
@@ -45,7 +46,7 @@ class Quantized(NamedTuple):
     """``()`` codebook loss plus weighted commitment loss, to add to the reconstruction loss."""
 
 
-class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-quantization", "hyperbolic"]):
+class ResidualQuantizer(Coder, Pretrained):
     """Quantize vectors into ``num_stages`` codes each, coarse to fine, on the Poincaré ball.
 
     >>> rq = ResidualQuantizer(dim=32, codebook_size=256, num_stages=4)
@@ -88,6 +89,8 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
         revived: ``(num_stages, codebook_size)`` which codes were revived since the last step of an attached optimiser.
 
     """
+
+    _format = Format("ghrq-quantizer", "quantizer", plain=True)
 
     convention: Tensor
     revived: Tensor
@@ -313,6 +316,16 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
     def _loss(self, routed: Routed) -> Tensor:
         loss = self.commitment_weight * routed.commitment_loss.sum()
         return loss if self.midpoints is not None else loss + routed.codebook_loss.sum()
+
+    def _saved_config(self) -> dict[str, Any]:
+        """The arguments that make the same quantizer, untrained."""
+        names = inspect.signature(type(self)).parameters
+        stored = {name: getattr(self, name) for name in names if name not in ("decay", "scale_control")}
+        return {**stored, "decay": self.usage.decay, "scale_control": self.scale is not None}
+
+    @classmethod
+    def _from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(**config)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if f"{prefix}convention" in state_dict:
