@@ -16,9 +16,9 @@ import timing
 import torch
 import torch.nn.functional as F
 
+from ghrq.models.image_tokenizer import ImageTokenizer, ImageTokenizerConfig, as_floats
 from ghrq.optim import RiemannianAdam
 from ghrq.system.memory import keep_freed
-from ghrq.tasks.image.models import ImageTokenizer, as_floats, make_tokenizer
 from ghrq.tasks.image.recipe import ImageRecipe
 from ghrq.training.recipe import load_recipe
 
@@ -47,14 +47,16 @@ def step_of(tokenizer: ImageTokenizer, recipe: ImageRecipe, pixels: torch.Tensor
 def measure(name: str, repeats: int) -> dict[str, float]:
     """Seconds of a step, by contender."""
     torch.manual_seed(0)
-    # Smooth pictures: what an encoder makes of noise is unlike anything it meets.
+    # Smooth images: the encoder's outputs on noise are unlike those on real images.
     coarse = torch.rand(SHAPES[name][0], SHAPES[name][1], 6, 6)
     pixels = (255 * F.interpolate(coarse, SHAPES[name][2:], mode="bicubic").clamp(0, 1)).byte()
     steps = {}
     for kind in ("none", *KINDS):
         recipe = load_recipe(f"image/{name}-cpu", [f"quantizer.kind={'ghrq' if kind == 'none' else kind}"])
         assert isinstance(recipe, ImageRecipe)
-        tokenizer = make_tokenizer(recipe, pixels.shape[1])
+        settings = recipe.tokenizer.model_dump(include={"dim", "pixel_range"})
+        config = ImageTokenizerConfig(channels=pixels.shape[1], quantizer=recipe.quantizer, **settings)
+        tokenizer = ImageTokenizer(config)
         with torch.no_grad():
             tokenizer.quantizer.initialize(tokenizer.vectors(as_floats(pixels)))
         steps[kind] = step_of(tokenizer, recipe, pixels, kind != "none")

@@ -3,7 +3,7 @@
     python benchmarks/superclasses.py runs/sweep/*                # finished runs of ghrq train image/cifar100-cpu …
     python benchmarks/superclasses.py runs/sweep/* --geometry     # is it the codes, or the geometry they are judged in?
 
-The first table is of the runs' results. With --geometry the vectors that the codes of held-out pictures stand for are
+The first table is of the runs' results. With --geometry the vectors that the codes of validation images stand for are
 judged again, whatever their kind, in flat space and on the ball, stretched to several median radii.
 """
 
@@ -16,14 +16,13 @@ import torch
 from torch import Tensor
 
 from ghrq import ball
-from ghrq.data.images import Images
+from ghrq.data.images import Images, load_splits
 from ghrq.metrics import taxonomy
+from ghrq.metrics.image_codes import resampled
+from ghrq.models import ImageTokenizer
 from ghrq.system import files
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress, make_progress
-from ghrq.tasks.image import evaluation
-from ghrq.tasks.image.files import load_tokenizer
-from ghrq.tasks.image.pictures import load
 from ghrq.tasks.image.recipe import ImageRecipe
 from ghrq.training.run import Run
 
@@ -61,15 +60,15 @@ def of_results(folder: Path) -> list[str]:
 
 def resampled_ari(vectors: Tensor, images: Images, c: float, progress: Progress) -> str:
     """Of ``vectors (n, positions, d)``, points of the ball for ``c > 0``."""
-    return f"{evaluation.resampled(taxonomy.centres(vectors, c), images, c, progress)['ari'].mean:.3f}"
+    return f"{resampled(taxonomy.centres(vectors, c), images, c, progress)['ari'].mean:.3f}"
 
 
 @torch.no_grad()
 def in_other_geometries(folder: Path) -> list[str]:
     recipe = recipe_of(folder)
-    images = load(recipe.data).validation
-    tokenizer, progress = load_tokenizer(folder), make_progress()
-    codes = evaluation.encode(tokenizer, images.pixels, progress).flatten(1, 2)
+    images = load_splits(**recipe.data.model_dump()).validation
+    tokenizer, progress = ImageTokenizer.from_pretrained(folder / "models" / "tokenizer"), make_progress()
+    codes = tokenizer.encode(images.pixels, progress).flatten(1, 2)
     # Flat vectors for every kind; decode takes points of the ball back by its logarithm.
     vectors = torch.cat([tokenizer.quantizer.decode(part) for part in codes.split(500)])
     unit = vectors / torch.linalg.vector_norm(vectors, dim=-1).median()
@@ -84,7 +83,7 @@ def in_other_geometries(folder: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
-    parser.add_argument("--geometry", action="store_true", help="judge held-out pictures in several geometries")
+    parser.add_argument("--geometry", action="store_true", help="score validation images in several geometries")
     arguments = parser.parse_args()
     try:
         if arguments.geometry:

@@ -1,4 +1,4 @@
-"""Riemannian optimisers that are as fast as the ball allows: same arguments, same state as geoopt's."""
+"""Riemannian optimisers with fast steps on the ball: the same arguments and state as geoopt's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +16,10 @@ _EUCLIDEAN = Euclidean()
 
 
 class RiemannianAdam(geoopt.optim.RiemannianAdam):
-    """geoopt's Riemannian Adam, with a shorter way to the same numbers for points on a :class:`PoincareBall`.
+    """geoopt's Riemannian Adam, with a fast step for points on a :class:`PoincareBall`.
 
-    There the second moment is one number a row, and the step is parallel to the first moment, so that a row's inner
-    products say where both of them go.
+    There the second moment is one number per row, and the step is parallel to the first moment, so that the inner
+    products of a row determine the new point and the transported moment.
     """
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -42,7 +42,7 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):
         step, mean, square = int(state["step"]), state["exp_avg"], state["exp_avg_sq"]
         gradient, manifold, alpha = _gradient(point, group), _manifold(point), None
         if isinstance(manifold, Euclidean) and not group["amsgrad"]:
-            # torch's Adam, in place: a table of embeddings is mostly memory to walk through.
+            # torch's Adam, in place: for a large embedding table memory traffic dominates.
             mean.lerp_(gradient, 1.0 - beta1)
             square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
             grown = 1.0 - beta1**step
@@ -128,7 +128,7 @@ def _manifold(point: Tensor) -> Any:
 
 
 def _gradient(point: Tensor, group: dict[str, Any]) -> Tensor:
-    """The gradient of the loss plus ``½ weight_decay ‖x‖²``, in a tensor not to be written to."""
+    """The gradient of the loss plus ``½ weight_decay ‖x‖²``, in a tensor that must not be changed."""
     gradient = point.grad
     if gradient is None or gradient.is_sparse:
         raise RuntimeError("sparse gradients need geoopt's SparseRiemannianAdam or SparseRiemannianSGD")

@@ -5,7 +5,7 @@ import pytest
 
 from ghrq.data import wordnet
 from ghrq.data.closure import Split, closure, split_closure, split_direct, wordnet_closure
-from ghrq.metrics.baselines import composition_recall, popularity_recall
+from ghrq.metrics.baselines import composition_recall, popularity_recall, random_codes
 
 
 def random_edges(seed: int) -> np.ndarray:
@@ -82,3 +82,13 @@ def test_bad_pairs():
         composition_recall(split.train, split.test, 5)
     with pytest.raises(ValueError, match="k is at least 1"):
         popularity_recall(split.train, split.test, 0)
+
+
+@pytest.mark.parametrize(("count", "size", "stages"), [(64, 4, 3), (60, 4, 3), (5, 100, 2)])
+def test_random_codes_are_distinct_and_depend_on_the_seed_only(count, size, stages):
+    codes = random_codes(count, size, stages, seed=1)
+    assert codes.shape == (count, stages)
+    assert len(codes.unique(dim=0)) == count
+    assert 0 <= int(codes.min()) <= int(codes.max()) < size
+    assert (random_codes(count, size, stages, seed=1) == codes).all()
+    assert (random_codes(count, size, stages, seed=2) != codes).any()

@@ -53,7 +53,7 @@ def test_candidates_and_distances_work_in_chunks(monkeypatch):
     rq, z = quantizer("ghrq"), torch.randn(100, D)
     codes, distance = rq.candidates(z, beam=4)
     alone = rq.distance(z, codes[:, 0, :2])
-    monkeypatch.setattr("ghrq.quantizer.chunks.CHUNK_ROWS", 28)
+    monkeypatch.setattr("ghrq.quantizer.coder.CHUNK_ROWS", 28)
     again, again_distance = rq.candidates(z, beam=4)
     assert torch.equal(again, codes)
     torch.testing.assert_close(again_distance, distance, rtol=1e-12, atol=0)

@@ -1,6 +1,8 @@
 """Being a good PyTorch citizen: compile, export, ONNX, state, types, autocast, torch.func, the Hub."""
 
 import copy
+import inspect
+import json
 import shutil
 
 import numpy as np
@@ -153,6 +155,28 @@ def test_goes_to_the_hub_and_back(tmp_path):
     z = vectors()
     assert torch.equal(other.encode(z), rq.encode(z))
     assert torch.equal(other.decode(rq.encode(z)), rq.decode(rq.encode(z)))
+
+
+def test_a_folder_of_the_first_version_still_loads(tmp_path):
+    """It was saved by huggingface_hub's mixin: the arguments as they were given, no format, no checksum."""
+    rq = quantizer("dhste-only", curvature=0.7, scale_control=True).eval()
+    config = {"dim": rq.dim, "codebook_size": rq.codebook_size, "num_stages": rq.num_stages, "kind": "dhste-only"}
+    config |= {"curvature": 0.7, "scale_control": True, "aggregation": None, "codebook_dim": None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "README.md").write_text("a model card")
+    safetensors.torch.save_file(rq.state_dict(), tmp_path / "model.safetensors")
+    other, z = ResidualQuantizer.from_pretrained(tmp_path), vectors()
+    assert torch.equal(other.encode(z), rq.encode(z))
+
+
+def test_all_arguments_come_back(tmp_path):
+    given = {"dim": 6, "codebook_size": 9, "num_stages": 2, "kind": "naive", "curvature": 0.5, "commitment_weight": 0.3}
+    given |= {"aggregation": "nested", "gradient": "transport", "commitment": "first", "discount": False}
+    given |= {"codebook_dim": 4, "codebook_update": "ema", "decay": 0.9, "revive_below": 0.2}
+    given |= {"depth_dropout": True, "scale_control": True}
+    assert given.keys() == inspect.signature(ResidualQuantizer).parameters.keys()
+    ResidualQuantizer(**given).save_pretrained(tmp_path / "rq")
+    assert ResidualQuantizer.from_pretrained(tmp_path / "rq")._saved_config() == given
 
 
 def test_double_agrees_with_float():

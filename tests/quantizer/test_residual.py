@@ -112,7 +112,7 @@ def test_a_wide_beam_finds_the_best_of_all_codes():
 def test_encode_works_in_chunks(monkeypatch):
     rq, z = quantizer().eval(), vectors(1000)
     codes, decoded = rq.encode(z), rq.decode(rq.encode(z))
-    monkeypatch.setattr("ghrq.quantizer.chunks.CHUNK_ROWS", 37)
+    monkeypatch.setattr("ghrq.quantizer.coder.CHUNK_ROWS", 37)
     assert torch.equal(rq.encode(z), codes)
     assert torch.equal(rq.decode(codes), decoded)
 

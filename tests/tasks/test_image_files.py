@@ -1,4 +1,4 @@
-"""A person's own pictures: to codes and back, by the commands."""
+"""Image files to codes and back, by the commands."""
 
 import resource
 import shutil
@@ -10,13 +10,19 @@ import torch
 from PIL import Image as Pillow
 from small_image import small
 
+from ghrq.models import ImageTokenizer
+from ghrq.models.image_files import decode_file, encode_file, fingerprint
 from ghrq.system.progress import Progress
-from ghrq.tasks.image import evaluation
-from ghrq.tasks.image.files import _fingerprint, decode_file, encode_file, load_tokenizer
 from ghrq.training.train import train
 
+pytestmark = pytest.mark.slow  # they need a trained run
 
-def test_a_picture_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path) -> None:
+
+def load_tokenizer(run: Path) -> ImageTokenizer:
+    return ImageTokenizer.from_pretrained(run / "models" / "tokenizer")
+
+
+def test_an_image_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     Pillow.fromarray(random.integers(0, 256, (30, 45, 3), dtype=np.uint8)).save("mine.png")
     code, out, err = ghrq("image", "encode", run, "mine.png", "--out", "mine.npz")
@@ -35,7 +41,7 @@ def test_a_picture_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path
 
 
 @pytest.mark.parametrize("positions", [1, 40, 12 * 9])
-def test_a_large_picture_is_coded_strip_by_strip_as_in_one_piece(
+def test_a_large_image_is_coded_strip_by_strip_as_in_one_piece(
     positions: int, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(0)
@@ -43,7 +49,7 @@ def test_a_large_picture_is_coded_strip_by_strip_as_in_one_piece(
     tokenizer, told = load_tokenizer(run), Progress()
     whole = encode_file(tokenizer, tmp_path / "mine.png", tmp_path / "whole.npz", told)
     decode_file(tokenizer, tmp_path / "whole.npz", tmp_path / "whole.png", told)
-    monkeypatch.setattr("ghrq.tasks.image.files._STRIP", positions)
+    monkeypatch.setattr("ghrq.models.image_files._STRIP", positions)
     parts = encode_file(tokenizer, tmp_path / "mine.png", tmp_path / "parts.npz", told)
     decode_file(tokenizer, tmp_path / "whole.npz", tmp_path / "parts.png", told)
     assert whole.codes.shape == (23, 12, 3)
@@ -128,33 +134,46 @@ def test_a_folder_may_have_the_ending_of_a_file(run: Path, ghrq, tmp_path: Path)
     assert Path("codes.npz/one.npz").is_file()
 
 
-def test_a_damaged_tokenizer_is_not_replaced_by_an_older_one(run: Path, ghrq, tmp_path: Path) -> None:
+def test_a_model_folder_is_as_good_as_its_run(run: Path, ghrq, tmp_path: Path) -> None:
+    Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
+    for name, model in (("run", run), ("model", shutil.copytree(run / "models" / "tokenizer", "mine"))):
+        assert ghrq("image", "encode", model, "one.png", "--out", f"{name}.npz")[0] == 0
+    assert Path("run.npz").read_bytes() == Path("model.npz").read_bytes()
+    code, _, err = ghrq("image", "encode", run / "models" / "prior", "one.png", "--out", "no.npz")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "does not describe image tokenizers" in err
+
+
+def test_a_damaged_tokenizer_is_refused_and_can_be_written_again(run: Path, ghrq, tmp_path: Path) -> None:
     shutil.copytree(run, "bad")
-    (newest,) = Path("bad/checkpoints/tokenizer").iterdir()
-    older = shutil.copytree(newest, newest.with_name("step-00000001"))
-    with (newest / "model.safetensors").open("ab") as file:
+    with Path("bad/models/tokenizer/model.safetensors").open("ab") as file:
         file.write(b"x")
     Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
     code, _, err = ghrq("image", "encode", "bad", "one.png", "--out", "one.npz")
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{newest} is damaged" in err
+    assert "bad/models/tokenizer/model.safetensors is damaged" in err
+    assert "'ghrq eval bad' writes it" in err
     assert not Path("one.npz").exists()
-    # What the error tells one to do leads back to the same tokenizer.
-    shutil.rmtree(newest)
-    shutil.rmtree(older)
-    assert "remove bad/results.json" in err
-    Path("bad/results.json").unlink()
-    assert ghrq("train", "--resume", "bad")[0] == 0
+    assert ghrq("eval", "bad")[0] == 0
     for folder in ("bad", run):
         assert ghrq("image", "encode", folder, "one.png", "--out", f"{Path(folder).name}.npz")[0] == 0
     assert Path("bad.npz").read_bytes() == Path(f"{run.name}.npz").read_bytes()
 
 
-def test_a_tokenizer_that_is_gone_says_how_to_have_it_again(run: Path, ghrq, tmp_path: Path) -> None:
-    shutil.copytree(run, "gone", ignore=shutil.ignore_patterns("checkpoints"))
+def test_a_run_of_an_older_version_says_how_to_have_its_tokenizer(run: Path, ghrq, tmp_path: Path) -> None:
+    shutil.copytree(run, "old", ignore=shutil.ignore_patterns("models"))
     Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
+    code, _, err = ghrq("image", "encode", "old", "one.png", "--out", "one.npz")
+    assert (code, err) == (2, "error: old has no models/tokenizer: 'ghrq eval old' writes it\n")
+    assert ghrq("eval", "old")[0] == 0
+    assert ghrq("image", "encode", "old", "one.png", "--out", "one.npz")[0] == 0
+
+
+def test_a_tokenizer_that_is_gone_says_how_to_have_it_again(run: Path, ghrq, tmp_path: Path) -> None:
+    shutil.copytree(run, "gone", ignore=shutil.ignore_patterns("checkpoints", "models"))
+    Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
+    assert "'ghrq eval gone' writes it" in ghrq("image", "encode", "gone", "one.png", "--out", "one.npz")[2]
     remedy = "remove gone/results.json, which says that all is done, then ghrq train --resume gone"
-    assert remedy in ghrq("image", "encode", "gone", "one.png", "--out", "one.npz")[2]
     assert remedy in ghrq("eval", "gone")[2]
 
 
@@ -164,20 +183,17 @@ def test_an_evaluation_that_cannot_be_does_not_speak_of_training(run: Path, ghrq
     def full(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(evaluation, "encode", full)
+    monkeypatch.setattr(ImageTokenizer, "encode", full)
     assert "cannot be evaluated: no space left. What was saved is intact" in ghrq("eval", "kept")[2]
 
 
-def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp_path: Path) -> None:
-    shutil.copytree(run, "half")
-    Path("half/results.json").unlink()
+def test_a_run_that_is_not_finished_has_no_model_yet(run: Path, ghrq, tmp_path: Path) -> None:
+    shutil.copytree(run, "half", ignore=shutil.ignore_patterns("models", "results.json"))
     Pillow.fromarray(np.zeros((8, 8), dtype=np.uint8)).save("mine.png")
     code, _, err = ghrq("image", "encode", "half", "mine.png", "--out", "mine.npz")
-    assert (code, err) == (0, ""), "the prior is not trained to the end, which does not touch the codes"
-    shutil.rmtree("half/checkpoints/prior")
-    code, _, err = ghrq("image", "encode", "half", "mine.png", "--out", "mine.npz")
-    assert (code, err.count("\n")) == (0, 1)
-    assert "half is not finished" in err
+    assert (code, err) == (2, "error: half has no models/tokenizer: first ghrq train --resume half\n")
+    assert ghrq("train", "--resume", "half")[0] == 0
+    assert ghrq("image", "encode", "half", "mine.png", "--out", "mine.npz")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -185,7 +201,7 @@ def test_a_tokenizer_that_is_not_trained_to_the_end_says_so(run: Path, ghrq, tmp
     [
         (("encode", "RUN", "none.png", "--out", "a.npz"), "there is no image none.png"),
         (("encode", "RUN", "text.png", "--out", "a.npz"), "text.png cannot be read as an image"),
-        (("encode", ".", "text.png", "--out", "a.npz"), "not a run"),
+        (("encode", ".", "text.png", "--out", "a.npz"), ". is not a model and not a run"),
         (("encode", "RUN", "text.png", "--out", "a.txt"), ".npz"),
         (("encode", "RUN", ".", "--out", "a.npz"), ". is a folder: name the images in it, such as ./*"),
         (("decode", "RUN", "good.npz", "--out", "text.png/a.png"), "text.png is a file, not a folder"),
@@ -212,7 +228,7 @@ def test_mistakes_are_one_line_and_leave_nothing(run: Path, ghrq, tmp_path: Path
     Pillow.fromarray(np.ones((8, 8), dtype=np.float32)).save("float.tiff")
     codes, of = (
         np.zeros((2, 2, 3), dtype=np.int16),
-        {"size": np.array([8, 8]), "tokenizer": _fingerprint(load_tokenizer(run))},
+        {"size": np.array([8, 8]), "tokenizer": fingerprint(load_tokenizer(run))},
     )
     np.save("plain.npy", codes)
     np.savez("good.npz", codes=codes, **of)

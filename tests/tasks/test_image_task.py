@@ -1,4 +1,4 @@
-"""The image task from recipe to report, on scikit-learn's digits and on pictures with superclasses, with every kind."""
+"""The image task from recipe to report, on scikit-learn's digits and on images with superclasses, with every kind."""
 
 import hashlib
 import json
@@ -8,25 +8,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ghrq.tasks.image.cells import KINDS, cells
 from PIL import Image as Pillow
 from safetensors.torch import load_file
 from small_image import small
 
 from ghrq.data import inception
-from ghrq.data.images import Images
-from ghrq.metrics import generation
+from ghrq.data.images import Images, load_splits, sets
+from ghrq.metrics import generation, image_samples
+from ghrq.metrics.image_codes import mean_squared_error
 from ghrq.metrics.taxonomy import SCORES, centres, resample
+from ghrq.models import ImagePrior, ImageTokenizer
+from ghrq.models.image_tokenizer import ImageTokenizerConfig, as_bytes, as_floats
+from ghrq.quantizer import KINDS, QuantizerConfig
 from ghrq.report.study import write_report
 from ghrq.system.errors import UserError
-from ghrq.tasks.image import Image, evaluation
-from ghrq.tasks.image import pictures as pictures_module
-from ghrq.tasks.image.evaluation import RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES, mean_squared_error
-from ghrq.tasks.image.files import load_tokenizer
-from ghrq.tasks.image.models import as_floats, make_tokenizer
-from ghrq.tasks.image.recipe import Data
+from ghrq.tasks.image import Image
+from ghrq.tasks.image.evaluation import RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES
 from ghrq.training.study import Outcome
 from ghrq.training.train import train
+
+
+def load_tokenizer(run: Path) -> ImageTokenizer:
+    return ImageTokenizer.from_pretrained(run / "models" / "tokenizer")
 
 
 @pytest.fixture
@@ -41,18 +44,19 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
         pixels = (colour[:, :, None, None] + noise).byte()
         return Images(pixels, labels, tuple("abcdef"), labels // 2, ("x", "y", "z"))
 
-    monkeypatch.setattr(pictures_module.images, "load", load)
-    pictures_module.load.cache_clear()
-    monkeypatch.setattr(evaluation, "_trained", {})
+    monkeypatch.setattr(sets, "load", load)
+    load_splits.cache_clear()
+    monkeypatch.setattr(image_samples, "_trained", {})
     yield
-    pictures_module.load.cache_clear()
+    load_splits.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_from_recipe_to_results(kind: str, coarse: None, tmp_path: Path) -> None:
     settings = (f"quantizer.kind={kind}", "tokenizer.batch=20", "prior.conditional=true", "tokenizer.epochs=6")
     results = train(small(*settings), tmp_path / "run")
-    assert results["mse"] == results["mse_by_depth"][-1] < 0.06, "the pictures' own variance is 0.13"
+    assert results["mse"] == results["mse_by_depth"][-1] < 0.06, "the images' own variance is 0.13"
     assert all(np.isfinite(results["prior"]["test_loss_by_depth"]))
     assert results["samples"]["count"] == 60
     assert results["samples"]["classifier_distance"] > 0.0
@@ -66,17 +70,21 @@ def test_every_kind_from_recipe_to_results(kind: str, coarse: None, tmp_path: Pa
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     held_out = [line["validation/ari"] for line in logged if "validation/ari" in line]
     assert len(held_out) == 6
-    tokenizer, images = load_tokenizer(tmp_path / "run"), pictures_module.load(small(*settings).data).validation
+    tokenizer, images = load_tokenizer(tmp_path / "run"), load_splits("digits", validation=0.1).validation
     points = tokenizer.quantizer.points(tokenizer.quantizer.decode(tokenizer.encode(images.pixels).flatten(1, 2)))
     c = tokenizer.quantizer.curvature
     again = resample(centres(points, c), images.labels, images.coarse_of_labels(), c, clusters=3)
     assert held_out[-1] == pytest.approx(again["ari"].mean)
     if kind in ("ghrq", "euclidean", "hra-only"):
         assert results["quantizer"]["telescoping_error"] < 1e-9
+    prior = ImagePrior.from_pretrained(tmp_path / "run" / "models" / "prior")
+    losses = prior.losses(tokenizer.encode(images.pixels), images.labels)
+    assert losses.shape == (3,)
     for file in (RECONSTRUCTIONS, SAMPLE_SHEET, SAMPLES):
         assert (tmp_path / "run" / file).stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_results_can_be_had_again_from_the_checkpoints(run: Path) -> None:
     from ghrq.training.run import Run
     from ghrq.training.train import evaluate
@@ -87,6 +95,7 @@ def test_results_can_be_had_again_from_the_checkpoints(run: Path) -> None:
     assert (run / SAMPLE_SHEET).read_bytes() == sheet
 
 
+@pytest.mark.slow
 def test_fid_and_inception_score_by_files_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network and a last layer of Inception's shape, known by their checksums: the score is torchmetrics'."""
     score = pytest.importorskip("torchmetrics.image.inception").InceptionScore
@@ -105,7 +114,7 @@ def test_fid_and_inception_score_by_files_of_ones_own(tmp_path: Path, monkeypatc
 
     drawn = load_file(tmp_path / "runs" / "ghrq-s0" / SAMPLES)["codes"]
     tokenizer = load_tokenizer(tmp_path / "runs" / "ghrq-s0")
-    pixels = evaluation.as_bytes(evaluation.decode(tokenizer, drawn[:40], (8, 8)))
+    pixels = as_bytes(tokenizer.decode(drawn[:40], (8, 8)))
     logits = generation.inception(network)(pixels) @ generation.last_layer(complete).T
     metric = score(feature=torch.nn.Identity(), splits=10)
     metric.update(logits)
@@ -122,6 +131,7 @@ def test_settings_that_digits_have_no_use_for_are_refused(setting: str) -> None:
         small(setting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 2])
 def test_a_small_folder_of_pictures(classes: int, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
@@ -135,6 +145,7 @@ def test_a_small_folder_of_pictures(classes: int, tmp_path: Path) -> None:
     assert ("classifier_score" in results["samples"]) == (classes > 1)
 
 
+@pytest.mark.slow
 def test_a_folder_that_changed_since_the_run_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ghrq.training.run import Run
     from ghrq.training.train import evaluate
@@ -149,7 +160,7 @@ def test_a_folder_that_changed_since_the_run_was_begun(tmp_path: Path, monkeypat
     monkeypatch.chdir("/")  # a relative source is found from everywhere
     assert evaluate(Run.open(tmp_path / "run")) == results
     (tmp_path / "mine" / "3.png").unlink()
-    pictures_module.load.cache_clear()
+    load_splits.cache_clear()
     with pytest.raises(UserError, match=r"mine are not those that the run in .*run was begun with"):
         evaluate(Run.open(tmp_path / "run"))
     assert Run.open(tmp_path / "run").results == results
@@ -160,9 +171,9 @@ def test_a_folder_that_changed_since_the_run_was_begun(tmp_path: Path, monkeypat
     ("pictures", "settings", "message"),
     [
         (2, (), "at least three"),
-        (6, ("quantizer.codebook_size=500",), "4 pictures give 64 vectors, too few for 500 codes"),
-        (6, ("data.validation=0.99",), "data.validation=0.99 leaves none of 5 pictures"),
-        (6, ("data.size=4", "tokenizer.batch=3", "quantizer.start=random"), "4 pictures in batches of 3.*single"),
+        (6, ("quantizer.codebook_size=500",), "4 images give 64 vectors, too few for 500 codes"),
+        (6, ("data.validation=0.99",), "data.validation=0.99 leaves none of 5 images"),
+        (6, ("data.size=4", "tokenizer.batch=3", "quantizer.start=random"), "4 images in batches of 3.*single"),
         (6, ("prior.conditional=true", "quantizer.start=random"), "prior.conditional=true, but .*mine has no classes"),
     ],
 )
@@ -183,17 +194,10 @@ def test_settings_that_can_never_work(setting: str) -> None:
         small(setting)
 
 
-def test_no_picture_is_in_two_splits() -> None:
-    data = Data(name="digits", validation=0.1)
-    found = pictures_module.load(data)
-    assert [len(part) for part in found] == [1350, 150, 297]
-    rows = torch.cat([part.pixels.flatten(1) for part in found])
-    assert len(rows.unique(dim=0)) == len(rows)  # no two digits are alike, so none was taken twice
-
-
+@pytest.mark.slow
 def test_errors_are_those_of_the_pixels(run: Path) -> None:
     tokenizer = load_tokenizer(run)
-    pixels = pictures_module.load(Data(name="digits", validation=0.1)).test.pixels[:70]
+    pixels = load_splits("digits", validation=0.1).test.pixels[:70]
     codes = tokenizer.encode(pixels)
     back = tokenizer.decode(codes)
     plain = float(((back.double() - pixels.double() / 255.0) ** 2).mean())
@@ -205,7 +209,9 @@ def test_losses_weigh_alike_in_both_geometries() -> None:
     losses = {}
     for kind in ("ghrq", "euclidean"):
         torch.manual_seed(0)
-        tokenizer = make_tokenizer(small(f"quantizer.kind={kind}", "quantizer.scale_control=false"), 1).eval()
+        tokenizer = ImageTokenizer(
+            ImageTokenizerConfig(channels=1, dim=4, quantizer=QuantizerConfig(kind=kind, codebook_size=8))
+        ).eval()
         with torch.no_grad():
             tokenizer.encoder.layers[-1].weight.mul_(1e-3)
             tokenizer.encoder.layers[-1].bias.zero_()
@@ -216,20 +222,21 @@ def test_losses_weigh_alike_in_both_geometries() -> None:
 
 def test_the_pixel_range_is_what_the_encoder_sees() -> None:
     torch.manual_seed(0)
-    unit = make_tokenizer(small(), 1).eval()
-    symmetric = make_tokenizer(small("tokenizer.pixel_range=symmetric"), 1).eval()
+    unit = ImageTokenizer(ImageTokenizerConfig(channels=1)).eval()
+    symmetric = ImageTokenizer(ImageTokenizerConfig(channels=1, pixel_range="symmetric")).eval()
     symmetric.load_state_dict(unit.state_dict())
     x = as_floats(torch.randint(256, (2, 1, 8, 8), dtype=torch.uint8))
     torch.testing.assert_close(symmetric.vectors(x), unit.encoder(2 * x - 1))
     torch.testing.assert_close(unit.vectors(x), unit.encoder(x))
 
 
-def test_cells_have_the_paper_s_kinds_and_one_recipe() -> None:
-    assert set(cells("cpu", 2, False, "mnist")) == {f"{k}-s{s}" for k in ("ghrq", "naive", "euclidean") for s in (0, 1)}
-    grid = cells("paper", 1, True, "cifar100")
+def test_the_study_has_the_paper_s_kinds_and_one_recipe() -> None:
+    planned = Image.study.plan("cpu", 2, False, "mnist")
+    assert {run.name for run in planned} == {f"{k}-s{s}" for k in ("ghrq", "naive", "euclidean") for s in (0, 1)}
+    grid = {run.name: run.recipe for run in Image.study.plan("paper", 1, True, "cifar100")}
     assert {recipe.quantizer.kind for recipe in grid.values()} == set(KINDS)
-    one = {recipe.model_copy(update={"name": "", "quantizer": None}).model_dump_json() for recipe in grid.values()}
-    assert len(one) == 1
+    different = {"name": "", "quantizer": None, "axes": {}}
+    assert len({recipe.model_copy(update=different).model_dump_json() for recipe in grid.values()}) == 1
     paper = grid["ghrq-s0"]
     assert (paper.tokenizer.dim, paper.quantizer.codebook_size, paper.quantizer.num_stages) == (16, 512, 4)
 

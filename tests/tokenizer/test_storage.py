@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from tokenizer_tables import ENGINES, NETWORK, clustered
 
 from ghrq import Tokenizer
+from ghrq.system import pretrained
 from ghrq.system.errors import UserError
-from ghrq.tokenizer import storage
 
 SMALL = {"num_stages": 2, "codebook_size": 8}
 
@@ -132,9 +132,9 @@ def test_a_flipped_byte_anywhere_in_the_weights_is_refused(folder):
     good = path.read_bytes()
     for place in np.linspace(0, len(good) - 1, 60).astype(int):
         path.write_bytes(good[:place] + bytes([good[place] ^ 0x10]) + good[place + 1 :])
-        refused(folder, "model.safetensors", "anew")
+        refused(folder, "model.safetensors", "again")
     path.write_bytes(good[:-1])
-    refused(folder, "model.safetensors", "anew")
+    refused(folder, "model.safetensors", "again")
     path.write_bytes(good)
     Tokenizer.load(folder)
 
@@ -160,7 +160,7 @@ def test_a_missing_file_is_named(folder, name):
         (folder / name).unlink()
     else:
         folder = folder.with_name("nowhere")
-    refused(folder, name or "nowhere", "missing", "anew")
+    refused(folder, name or "nowhere", "missing", "again")
 
 
 def test_another_format_version_or_content_is_refused(folder):
@@ -177,16 +177,17 @@ def test_another_format_version_or_content_is_refused(folder):
 
 
 def test_another_convention_is_refused(folder, tokenizer):
-    config, weights = storage.load(folder)
+    config, weights = pretrained.load(folder, Tokenizer._format)
     for change in (
         {"convention": {"curvature": 0.5, "aggregation": "nested"}},
         {"convention": {"curvature": 1.0, "aggregation": "chained"}},
     ):
-        storage.save(folder, {**config, **change}, weights)
+        pretrained.save(folder, Tokenizer._format, {**config, **change}, weights)
         refused(folder, "config.json", "convention", "chained", "nested" if "nested" in str(change) else "1.0")
     # and weights of another convention under a config that does not say so
-    storage.save(
+    pretrained.save(
         folder,
+        Tokenizer._format,
         {
             **config,
             "params": config["params"] | {"curvature": 1.0},
@@ -198,10 +199,10 @@ def test_another_convention_is_refused(folder, tokenizer):
 
 
 def test_parameters_that_this_version_does_not_know_are_refused(folder):
-    config, weights = storage.load(folder)
-    storage.save(folder, {**config, "params": config["params"] | {"magic": 1}}, weights)
+    config, weights = pretrained.load(folder, Tokenizer._format)
+    pretrained.save(folder, Tokenizer._format, {**config, "params": config["params"] | {"magic": 1}}, weights)
     refused(folder, "config.json", "magic")
-    storage.save(folder, {**config, "params": config["params"] | {"codebook_size": 9}}, weights)
+    pretrained.save(folder, Tokenizer._format, {**config, "params": config["params"] | {"codebook_size": 9}}, weights)
     refused(folder, "config.json")
 
 

@@ -1,7 +1,6 @@
-"""The commands for a person's own pictures: ``ghrq image encode`` and ``ghrq image decode``."""
+"""The commands on image files: ``ghrq image encode`` and ``ghrq image decode``."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,18 +13,18 @@ from ghrq.report.console import columns
 from ghrq.system.errors import UserError
 
 if TYPE_CHECKING:
+    from ghrq.models import ImageTokenizer
+    from ghrq.models.image_files import ImageCodes
     from ghrq.system.progress import Progress
-    from ghrq.tasks.image.files import Codes
-    from ghrq.tasks.image.models import ImageTokenizer
 
-_Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of the task image.")]
-_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+_Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of an image tokenizer, or of an image run.")]
+_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
-# Files that failed of which an error tells why.
-_TOLD = 10
+# Failed files that an error lists with the reason.
+_LISTED = 10
 
 app = typer.Typer(
-    help="""Pictures to codes and back, with a trained tokenizer.
+    help="""Images to codes and back, with a trained tokenizer.
 
     \b
     Example:
@@ -38,67 +37,67 @@ app = typer.Typer(
 
 @app.command()
 def encode(
-    run: _Run,
-    pictures: Annotated[
+    model: _Model,
+    images: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PICTURE...",
-            help="Any that Pillow reads, of several frames the first. They keep their size; a run on grey sees grey.",
+            metavar="IMAGE...",
+            help="Any format of Pillow, of several frames the first. They keep their size; grey models see grey.",
         ),
     ],
-    out: Annotated[Path, out_option("File for the codes, .npz; or a folder, as for several pictures.")],
+    out: Annotated[Path, out_option("File for the codes, .npz; or a folder, as for several images.")],
 ) -> None:
-    """Turn pictures into codes: a tuple for each square of 4 × 4 pixels.
+    """Turn images into codes: a tuple for each square of 4 × 4 pixels.
 
     \b
     Examples:
       ghrq image encode runs/image-cifar100-cpu/ghrq-s0 cat.jpg --out cat.npz
       ghrq image encode runs/image-cifar100-cpu/ghrq-s0 holiday/*.jpg --out codes
     """  # noqa: D301
-    from ghrq.tasks.image.files import encode_file
+    from ghrq.models.image_files import encode_file
 
-    outputs = _outputs(pictures, out, (".npz",))
-    tokenizer = _tokenizer(run)
-    codes, (height, width) = _each(partial(encode_file, tokenizer), pictures, outputs, "encoding")
+    outputs = _outputs(images, out, (".npz",))
+    tokenizer = _tokenizer(model)
+    codes, (height, width) = _each(partial(encode_file, tokenizer), images, outputs, "encoding")
     rq = tokenizer.quantizer
     bits = codes.numel() * (rq.codebook_size - 1).bit_length()
     colours = "grey" if tokenizer.encoder.channels == 1 else "colour"
     found = [
-        ("picture", f"{width} × {height}, {colours}"),
+        ("image", f"{width} × {height}, {colours}"),
         ("codes", f"{codes.shape[1]} × {codes.shape[0]} positions × {codes.shape[2]} codes of {rq.codebook_size}"),
         ("size", f"{-(-bits // 8):,} bytes as plain bits, {bits / (height * width):.2f} bits a pixel"),
     ]
-    _tell(found, outputs)
+    _print_written(found, outputs)
 
 
 @app.command()
 def decode(
-    run: _Run,
+    model: _Model,
     codes: Annotated[
-        list[Path], typer.Argument(metavar="CODES...", help="Files that 'ghrq image encode' wrote with the same run.")
+        list[Path], typer.Argument(metavar="CODES...", help="Files that 'ghrq image encode' wrote with the same model.")
     ],
-    out: Annotated[Path, out_option("File for the picture, such as .png; or a folder, as for several.")],
+    out: Annotated[Path, out_option("File for the image, such as .png; or a folder, as for several.")],
     depth: Annotated[
         int | None, typer.Option(help="Use only the first codes, so many, from 1 up: the coarse version.")
     ] = None,
 ) -> None:
-    """Turn codes back into pictures, at any depth.
+    """Turn codes back into images, at any depth.
 
     \b
     Examples:
       ghrq image decode runs/image-cifar100-cpu/ghrq-s0 cat.npz --depth 2 --out coarse.png
-      ghrq image decode runs/image-cifar100-cpu/ghrq-s0 codes/*.npz --out pictures
+      ghrq image decode runs/image-cifar100-cpu/ghrq-s0 codes/*.npz --out images
     """  # noqa: D301
-    from ghrq.tasks.image.files import decode_file
+    from ghrq.models.image_files import decode_file
 
-    outputs = _outputs(codes, out, _PICTURES)
-    tokenizer = _tokenizer(run)
+    outputs = _outputs(codes, out, _IMAGES)
+    tokenizer = _tokenizer(model)
     found = _each(partial(decode_file, tokenizer, depth=depth), codes, outputs, "decoding")
-    _tell([("picture", f"{found.size[1]} × {found.size[0]}")], outputs)
+    _print_written([("image", f"{found.size[1]} × {found.size[0]}")], outputs)
 
 
 def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> list[Path]:
-    """Where each goes: one to the file ``out``, several into the folder of that name, which need not be there yet."""
+    """The output of each input: the file ``out`` of a single one, else a file in the folder ``out``, new or not."""
     from ghrq.data.outputs import check_output
 
     if len(inputs) == 1 and not out.is_dir() and out.suffix:
@@ -120,23 +119,33 @@ def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> lis
     return outputs
 
 
-def _tokenizer(run: Path) -> "ImageTokenizer":
-    from ghrq.tasks.image.files import load_tokenizer
+def _tokenizer(model: Path) -> "ImageTokenizer":
+    """The tokenizer in a model folder, or that of a run."""
+    from ghrq.models import ImageTokenizer
     from ghrq.training.run import Run
 
-    tokenizer = load_tokenizer(run)
-    opened = Run.open(run)
-    if opened.results is None and not opened.checkpoints("prior").is_dir():
-        print(f"note: {run} is not finished; once it is trained on, its codes mean something else", file=sys.stderr)
-    return tokenizer
+    if (model / "config.json").is_file():
+        return ImageTokenizer.from_pretrained(model)
+    if not (model / "recipe.toml").is_file():
+        raise UserError(f"{model} is not a model and not a run: it has neither config.json nor recipe.toml")
+    run, saved = Run.open(model), model / "models" / "tokenizer"
+    if run.recipe.task != "image":
+        raise UserError(f"{model} is a run of the task '{run.recipe.task}': name one of the task 'image'")
+    if not saved.is_dir():
+        remedy = f"first {run.train_again}" if run.results is None else f"'ghrq eval {model}' writes it"
+        raise UserError(f"{model} has no {saved.relative_to(model)}: {remedy}")
+    try:
+        return ImageTokenizer.from_pretrained(saved)
+    except UserError as error:
+        raise UserError(f"{error}; 'ghrq eval {model}' writes it") from error
 
 
 def _each(
-    work: "Callable[[Path, Path, Progress], Codes]", inputs: Sequence[Path], outputs: Sequence[Path], label: str
-) -> "Codes":
-    """Do all, under a bar when it takes long: of the files, or of what a single one is made of. The last result.
+    work: "Callable[[Path, Path, Progress], ImageCodes]", inputs: Sequence[Path], outputs: Sequence[Path], label: str
+) -> "ImageCodes":
+    """Process all files, with a progress bar if it takes long. Returns the last result.
 
-    One that fails does not keep the others from being done; the error comes at the end.
+    A file that fails does not stop the others; the error comes at the end.
     """
     from ghrq.system.progress import Progress, make_progress
 
@@ -144,7 +153,7 @@ def _each(
     of_files, of_one = (progress, Progress()) if len(inputs) > 1 else (Progress(), progress)
     folder, failed = outputs[0].parent, []
     made = not folder.exists()
-    folder.mkdir(exist_ok=True)  # only now that a wrong run or name has been refused
+    folder.mkdir(exist_ok=True)  # only now, after wrong models and names were refused
     with of_files.patient_bar(label, len(inputs), unit="files") as bar:
         for one, to in zip(inputs, outputs, strict=True):
             try:
@@ -157,12 +166,12 @@ def _each(
     if failed:
         several = [f"{len(inputs) - len(failed)} of {len(inputs)} files written"] if len(inputs) > 1 else []
         reasons = list(dict.fromkeys(failed))
-        raise UserError("\n  ".join([*several, *reasons[:_TOLD], *(["…"] if len(reasons) > _TOLD else [])]))
+        raise UserError("\n  ".join([*several, *reasons[:_LISTED], *(["…"] if len(reasons) > _LISTED else [])]))
     return found
 
 
-def _tell(found: list[tuple[str, str]], outputs: Sequence[Path]) -> None:
-    """What was written: of a single file, what is ``found`` in it, too."""
+def _print_written(found: list[tuple[str, str]], outputs: Sequence[Path]) -> None:
+    """Print what was written; for a single file also what is ``found`` in it."""
     if len(outputs) == 1:
         print(columns([*found, ("written to", str(outputs[0]))]))
     else:

@@ -7,15 +7,16 @@ of the ball, where every conformal factor is 2 and every distance ``2‖x - y‖
 
 Near the boundary the textbook formulas subtract nearly equal numbers and lose all their digits. The forms used
 here do not. They are written in the *gaps* ``α = 1 - c‖x‖²`` and ``β = 1 - c‖y‖²``, which are accumulated in
-float64 (one number a row), and in differences ``δ = y - x``, which floating point computes exactly for close
-points. The vectors themselves stay in their own type.
+float64 (one number per row), and in differences ``δ = y - x``, which floating point computes exactly for close
+points. The vectors themselves keep their type.
 
-Half precision is computed in float32 and handed back in the type that came in.
+Half precision is computed in float32 and returned in the type of the input.
 """
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ghrq.geometry import numerics
@@ -26,6 +27,7 @@ __all__ = [
     "discounted_transport",
     "discounted_transport_with_gaps",
     "distance",
+    "distance_from_length",
     "expmap",
     "expmap0",
     "gap",
@@ -36,6 +38,9 @@ __all__ = [
     "max_radius",
     "midpoint",
     "midpoint_from_sums",
+    "midpoint_sums",
+    "midpoint_sums_sorted",
+    "midpoint_weights",
     "mobius_add",
     "mobius_add_with_gaps",
     "mobius_sub",
@@ -43,6 +48,10 @@ __all__ = [
     "project",
     "transport",
 ]
+
+
+# Rows that midpoint_sums_sorted copies to float64 at a time.
+_SORTED_ROWS = 2048
 
 
 # --- points and their gaps -----------------------------------------------------------------------------------
@@ -58,10 +67,10 @@ def max_radius(dtype: torch.dtype) -> float:
 
 
 def gap(x: Tensor, c: Curvature = 1.0) -> Tensor:
-    """How far a point is from the boundary: ``1 - c‖x‖²``, shape ``(..., 1)``, in float64.
+    """The gap ``1 - c‖x‖²`` between a point and the boundary, shape ``(..., 1)``, in float64.
 
-    It is correct to nearly every digit of its own, however small it is, and never below the gap of a point that
-    :func:`project` lets stand; points on or outside the boundary count as being there, with their gradient alive.
+    It has full relative precision, however small it is. It is at least the gap of a point that :func:`project` leaves
+    unchanged: points on or outside the boundary get that gap, and keep their gradient.
     """
     x, c = numerics.computable(x), numerics.checked(c)
     wide = numerics.wide_dtype(x)
@@ -69,14 +78,14 @@ def gap(x: Tensor, c: Curvature = 1.0) -> Tensor:
     with torch.no_grad():
         true = numerics.compensated_gap(x, c) if x.dtype == wide else plain
         true = true.clamp(min=torch.finfo(x.dtype).eps)
-    # The value of one with the gradient of the other. Their difference would not bring it back: -1599 + (eps + 1599).
+    # The value of `true` with the gradient of `plain`; true - plain would round: -1599 + (eps + 1599).
     return true.detach() + (plain - plain.detach())
 
 
 def project(x: Tensor, c: Curvature = 1.0) -> Tensor:
     """Pull points on or beyond the boundary back to :func:`max_radius`; leave all others alone. ``(..., d)``.
 
-    The scaling is a constant for the gradient, so that a point that left the ball can still be pulled back.
+    The scaling is a constant for the gradient, so that a point outside the ball still gets a gradient.
     """
     dtype = numerics.result_type(x)
     x, c = numerics.computable(x), numerics.checked(c)
@@ -104,8 +113,8 @@ def mobius_add(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
 def mobius_add_with_gaps(x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: Curvature) -> tuple[Tensor, Tensor]:
     """``x ⊕ y`` and its gap ``αβ / (αβ + c‖x+y‖²)``, from the gaps ``α, β (..., 1)`` of float32 or float64 points.
 
-    A chain of sums that hands on its gaps this way keeps them right to all digits of their type, even where the
-    points themselves have rounded onto the boundary.
+    A chain of sums that passes its gaps on this way keeps them exact to the digits of their type, even where the
+    points themselves have been rounded onto the boundary.
     """
     c = numerics.checked(c)
     s = x + y
@@ -142,7 +151,12 @@ def distance(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     dtype = numerics.result_type(x, y)
     x, y, c = numerics.computable(x), numerics.computable(y), numerics.checked(c)
     length = numerics.norm(y - x)
-    return _distance(length, gap(x, c) * gap(y, c), c).squeeze(-1).to(dtype)
+    return distance_from_length(length, gap(x, c) * gap(y, c), c).squeeze(-1).to(dtype)
+
+
+def distance_from_length(length: Tensor, gaps: Tensor, c: Curvature) -> Tensor:
+    """The distance of points with ``length = ‖y - x‖`` and ``gaps = αβ``; smooth in ``c`` at 0."""
+    return 2.0 * length / gaps.sqrt() * numerics.asinhc(c * length.square() / gaps)
 
 
 def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -157,10 +171,10 @@ def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
     with torch.no_grad():
         length = torch.cdist(left, right, compute_mode="donot_use_mm_for_euclid_dist")
         slope = torch.where(length > 0.0, 0.5 / length, 0.0)
-    # cdist has the digits; its derivative is wrong under torch.func.jacrev (2.13), so that of the square is used.
+    # cdist is precise; its derivative is wrong under torch.func.jacrev (2.13), so that of the square is used.
     square = left.square().sum(-1).unsqueeze(-1) + right.square().sum(-1).unsqueeze(-2) - 2.0 * left @ right.mT
     length = length.detach() + slope.detach() * (square - square.detach())
-    return _distance(length, gap(x, c) * gap(codes, c).mT, c).to(dtype)
+    return distance_from_length(length, gap(x, c) * gap(codes, c).mT, c).to(dtype)
 
 
 # --- exponential and logarithm -------------------------------------------------------------------------------
@@ -170,7 +184,7 @@ def expmap0(v: Tensor, c: Curvature = 1.0) -> Tensor:
     """From the tangent space at the origin onto the ball: ``tanh(√c‖v‖) v / (√c‖v‖)``. ``(..., d)``.
 
     Tangent vectors too long for their type are shortened to the one that reaches :func:`max_radius`, by a factor
-    that is constant for the gradient: an encoder that ran off can come back.
+    that is constant for the gradient: an encoder whose output has become too long still gets a gradient.
     """
     dtype = numerics.result_type(v)
     v, c = numerics.computable(v), numerics.checked(c)
@@ -194,7 +208,7 @@ def logmap0_with_gap(y: Tensor, beta: Tensor, c: Curvature) -> Tensor:
 def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
     """Follow the geodesic that leaves ``x`` with velocity ``v``: ``x ⊕ (tanh(√c λ_x‖v‖/2) v / (√c‖v‖))``.
 
-    This sum meets opposite points, so its vectors are float64 as well, and where they cancel it is computed to twice
+    The two terms can cancel, so the vectors are float64 as well, and where they cancel the sum is computed to twice
     those digits. ``(..., d)``.
     """
     dtype = numerics.result_type(x, v)
@@ -202,7 +216,7 @@ def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
     bound, wide = max_radius(torch.promote_types(x.dtype, v.dtype)), numerics.wide_dtype(x)
     x, v = x.to(wide), v.to(wide)
     alpha = gap(x, c)
-    # No geodesic inside the ball is longer than the way from bound to bound, in half lengths 2 artanh(bound).
+    # No geodesic inside the ball is longer than from bound to bound: 2 artanh(bound) in half lengths.
     half = numerics.shrink(v / alpha, c, 2.0 * math.atanh(bound) + 1.0)
     square = c * numerics.square_norm(half)
     s = x + half * numerics.tanhc(square)
@@ -268,11 +282,9 @@ def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Te
     """
     dtype = numerics.result_type(x)
     x, c = numerics.computable(x), numerics.checked(c)
-    x = x.to(numerics.wide_dtype(x))  # before its gap: opposite points cancel, and every digit of λ shows
+    x = x.to(numerics.wide_dtype(x))  # before the gap: opposite points cancel, so every digit of λ matters
     curvature = c.unsqueeze(-2) if isinstance(c, Tensor) and c.ndim else c
-    factor = 2.0 / gap(x, curvature)
-    w = torch.ones_like(factor) if weights is None else weights.to(factor.dtype).unsqueeze(-1)
-    mass = w * factor
+    w, mass = midpoint_weights(x, None if weights is None else weights.unsqueeze(-1), curvature)
     total = mass.sum(-2, keepdim=True)
     s = (mass * x).sum(-2, keepdim=True)
     s = s + (numerics.compensated_mass(x, w, curvature) - s).detach()
@@ -281,14 +293,53 @@ def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Te
     # t² - c‖s‖² without the cancellation: (Σw)² + c Σwλ Σwλ‖x - mean‖².
     total, s = total.squeeze(-2), s.squeeze(-2)
     root = w.sum(-2).square() + c * total * spread
-    denominator = (w * (factor - 1.0)).sum(-2) + torch.where(root > 0.0, root, 1.0).sqrt() * (root > 0.0)
+    denominator = (mass - w).sum(-2) + torch.where(root > 0.0, root, 1.0).sqrt() * (root > 0.0)
     return (s / torch.where(denominator == 0.0, 1.0, denominator)).to(dtype)
+
+
+def midpoint_weights(x: Tensor, weights: Tensor | None, c: Curvature) -> tuple[Tensor, Tensor]:
+    """``w`` and ``wλ_x``, both ``(..., 1)`` float64: the terms of a midpoint's sums are ``wλx`` and ``wλ - w``.
+
+    ``x (..., d)``, ``weights (..., 1)`` (default: 1).
+    """
+    factor = 2.0 / gap(x, c)
+    w = torch.ones_like(factor) if weights is None else weights.to(factor.dtype)
+    return w, w * factor
+
+
+def midpoint_sums(
+    x: Tensor, index: Tensor, count: int, c: float, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The sums that :func:`midpoint_from_sums` takes, for each of ``count`` groups, in float64.
+
+    ``x (n, d)``, ``index (n,)`` their groups, ``weights (n,)`` -> ``Σ wλx (count, d)``, ``Σ w(λ-1) (count, 1)``.
+    """
+    w, mass = midpoint_weights(x, None if weights is None else weights.unsqueeze(-1), c)
+    # In place: a new tensor would be another float64 copy of x.
+    s = mass.new_zeros(count, x.shape[-1]).index_add_(0, index, x.to(mass.dtype, copy=True).mul_(mass))
+    t = mass.new_zeros(count).scatter_add_(0, index, (mass - w).squeeze(-1))
+    return s, t.unsqueeze(-1)
+
+
+def midpoint_sums_sorted(x: Tensor, factor: Tensor, index: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """:func:`midpoint_sums` without weights, from known conformal factors ``(n, 1)``, faster for many rows.
+
+    Rows are sorted by group, part by part, and each group is summed at once. Gain: 1.5 for k-means in
+    64 dimensions, 1.9 in 128, 1.07 in 16.
+    """
+    s = factor.new_zeros(count, x.shape[1])
+    groups = torch.arange(count, device=x.device)
+    for rows, factors, group in zip(*(t.split(_SORTED_ROWS) for t in (x, factor, index)), strict=True):
+        group, order = group.sort()
+        first, weights = torch.searchsorted(group, groups), factors.squeeze(-1)[order]
+        s += F.embedding_bag(order, rows.to(s.dtype), first, mode="sum", per_sample_weights=weights)
+    return s, index.bincount((factor - 1.0).squeeze(-1), minlength=count).unsqueeze(-1)
 
 
 def midpoint_from_sums(s: Tensor, t: Tensor, c: Curvature = 1.0) -> Tensor:
     """The midpoint whose running sums are ``s = Σ wλx (..., d)`` and ``t = Σ w(λ - 1) (..., 1)``; 0 if both are 0."""
     root = (t * t - c * numerics.square_norm(s)).clamp(min=0.0)
-    # √ has no derivative at 0, where points in one place at the boundary can put it by rounding.
+    # √ has no derivative at 0; rounding can lead there if all points coincide near the boundary.
     denominator = t + torch.where(root > 0.0, root, 1.0).sqrt() * (root > 0.0)
     return s / torch.where(denominator == 0.0, 1.0, denominator)
 
@@ -311,8 +362,3 @@ def _rotate(w: Tensor, x: Tensor, alpha: Tensor, y: Tensor, beta: Tensor, c: Cur
     along_x = twice * torch.addcmul(q * alpha, p, cs, value=-1.0)
     along_delta = twice * torch.addcmul(q * (alpha - 1.0), p, beta + cs, value=-1.0)
     return w + numerics.combine(along_x, x, along_delta, delta)
-
-
-def _distance(length: Tensor, gaps: Tensor, c: Curvature) -> Tensor:
-    """The distance of points ``length`` apart whose gaps have the product ``gaps``; smooth in ``c`` at 0."""
-    return 2.0 * length / gaps.sqrt() * numerics.asinhc(c * length.square() / gaps)

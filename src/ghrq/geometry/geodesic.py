@@ -1,4 +1,8 @@
-"""One geodesic step on many rows at once: where it ends and what it carries along."""
+"""One geodesic step and parallel transport along it, for optimisers.
+
+The definitions are :func:`ball.expmap` and :func:`ball.transport`. Gain over them: 40 times in a step of RiemannianAdam
+(benchmarks/tricks.py), because one set of inner products per row serves both.
+"""
 
 import torch
 from torch import Tensor
@@ -7,11 +11,11 @@ from ghrq.geometry import ball, numerics
 
 
 class Geodesic:
-    """The geodesic that leaves ``x (..., d)`` with the velocity ``rate · v``: where it ends and what it carries there.
+    """The geodesic that leaves ``x (..., d)`` with velocity ``rate · v``: its ``end`` and the transport along it.
 
-    Both are sums of the vectors at hand, with coefficients that follow from the inner products of each row. With
+    Both are linear combinations of x and v, with coefficients from the inner products of each row. With
     ``κ v = tanh(t) v / (√c‖v‖)``, ``t = √c λ_x‖rate · v‖ / 2`` and ``D = 1 + 2cκ⟨x,v⟩ + c‖x‖² tanh²(t)``, the end is
-    ``x + (1 - c‖x‖²)(tanh²(t) x + κ v) / D``. ``alpha`` is the gap of ``x``, from callers that know it already.
+    ``x + (1 - c‖x‖²)(tanh²(t) x + κ v) / D``. ``alpha`` is the gap of ``x``, if the caller has it.
     """
 
     def __init__(
@@ -25,7 +29,7 @@ class Geodesic:
         self.kappa = rate / self.alpha * numerics.tanhc(square)
         self.tanh2, sech2 = c * self.vv * self.kappa.square(), numerics.sech2(square)
         plain = 1.0 + 2.0 * c * self.kappa * self.xv + (1.0 - self.alpha) * self.tanh2
-        # The inner product has only the digits of its type; Cauchy and Schwarz know how small D can be.
+        # The inner product is rounded to its type; the Cauchy-Schwarz inequality gives a lower bound of D.
         self.d = torch.maximum(plain, ((sech2 + self.alpha * self.tanh2) / 2.0).square())
         share = self.alpha / self.d
         end = torch.addcmul(self.x, self.v, (share * self.kappa).to(self.v.dtype))
@@ -51,7 +55,7 @@ class Geodesic:
 
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
-    """``⟨u, v⟩`` as ``(..., 1)``, quickly: with the digits of the type of its arguments."""
+    """``⟨u, v⟩`` as ``(..., 1)``, in the type of its arguments."""
     return (u * v).sum(-1, keepdim=True)
 
 
@@ -62,5 +66,5 @@ def scaled(u: Tensor, factor: Tensor) -> Tensor:
 
 
 def add_scaled_(x: Tensor, factor: Tensor, u: Tensor) -> Tensor:
-    """``x + factor · u`` in the place of x, likewise."""
+    """``x + factor · u``, in place."""
     return x.addcmul_(u, factor.to(u.dtype))

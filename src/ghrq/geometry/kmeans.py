@@ -1,44 +1,24 @@
 """k-means on the ball: hyperbolic distance to assign, gyromidpoint to update.
 
-What decides how good the centres are is where they start, the more so the more dimensions there are: there, nearly
-all points are about as far from each other, and centres stay where they were put. So the start is looked for among
-few points and in few dimensions, where a round costs little.
+The initial centres decide the quality of the result, more so in high dimensions, where nearly all points are about as
+far from each other and centres hardly move. So k-means first runs on few points in few dimensions, where a round is
+cheap, to find the initial centres.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ghrq.geometry import ball, numerics
 from ghrq.geometry.nearest import code_table, search
 
-# More points than this for each code do not move the centres noticeably, they only take time.
+# More points per code than this do not change the centres noticeably.
 POINTS_PER_CODE = 256
 
-# The start: centres are drawn from so many points a code, moved on so many, in this many principal directions.
+# Initial centres: points per code to draw from, points per code of the first rounds, and their principal directions.
 _DRAWN_FROM, _MOVED_ON, _DIRECTIONS = 32, 64, 128
 
-# Centres are drawn in this many rounds, those of one round by the distances to the centres of all rounds before.
+# Initial centres are drawn in this many rounds, by the distances to the centres of all earlier rounds.
 _ROUNDS = 32
-
-# Rows whose copies in float64 are in memory at a time.
-_SUM_ROWS = 2048
-
-
-def midpoint_sums(
-    x: Tensor, index: Tensor, count: int, c: float, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The sums of :func:`ghrq.geometry.ball.midpoint` for each of ``count`` groups, in float64.
-
-    ``x (n, d)``, ``index (n,)`` their groups, ``weights (n,)`` -> ``Σ wλx (count, d)``, ``Σ w(λ-1) (count, 1)``.
-    """
-    factor = 2.0 / ball.gap(x, c)
-    weight = torch.ones_like(factor) if weights is None else weights.to(factor.dtype).unsqueeze(-1)
-    share = weight * factor
-    # In place: a product of its own would be twice the memory of x once more.
-    s = factor.new_zeros(count, x.shape[-1]).index_add_(0, index, x.to(factor.dtype, copy=True).mul_(share))
-    t = factor.new_zeros(count).scatter_add_(0, index, (share - weight).squeeze(-1))
-    return s, t.unsqueeze(-1)
 
 
 @torch.no_grad()
@@ -73,8 +53,9 @@ def _draw(x: Tensor, count: int, c: float) -> Tensor:
     while rows.shape[0] < count:
         chord = (square + square[new].mT - 2.0 * x @ x[new].mT).clamp(min=0.0) / (gap * gap[new].mT)
         nearest = torch.minimum(nearest, chord.amin(1, keepdim=True))
+        # Proportional to d²: asinh²(√(c‖y - x‖²/(αβ))) is c/4 times the square of ball.distance.
         chance = (numerics.asinh((c * nearest).sqrt()).square() if c > 0.0 else nearest).squeeze(1)
-        # Points in one place have no distances to go by: then all have the same small chance.
+        # If all points coincide, all distances are 0: then all have the same small probability.
         chance = chance / chance.max().clamp(min=torch.finfo(chance.dtype).tiny) + 1e-9
         new = torch.multinomial(chance, min(max(1, count // _ROUNDS), count - rows.shape[0]))
         rows = torch.cat((rows, new))
@@ -101,17 +82,8 @@ def _rounds(x: Tensor, centres: Tensor, c: float, iterations: int) -> tuple[Tens
 def _midpoints(x: Tensor, factor: Tensor, index: Tensor, centres: Tensor, c: float) -> Tensor:
     """The midpoint of each group of points ``x (n, d)``; a group without points keeps its old centre.
 
-    ``factor (n, 1)`` are the conformal factors, ``index (n,)`` the groups. The same sums as :func:`midpoint_sums`, ten
-    times faster for many rows: rows are brought into the order of their groups, and every group is one sum.
+    ``factor (n, 1)`` are the conformal factors, ``index (n,)`` the groups.
     """
-    count = centres.shape[0]
-    s = factor.new_zeros(count, x.shape[1])
-    for start in range(0, x.shape[0], _SUM_ROWS):
-        rows = slice(start, start + _SUM_ROWS)
-        group, order = index[rows].sort()
-        first = torch.searchsorted(group, torch.arange(count, device=x.device))
-        weights = factor[rows].squeeze(-1)[order]
-        s += F.embedding_bag(order, x[rows].to(s.dtype), first, mode="sum", per_sample_weights=weights)
-    t = index.bincount((factor - 1.0).squeeze(-1), minlength=count).unsqueeze(-1)
+    s, t = ball.midpoint_sums_sorted(x, factor, index, centres.shape[0])
     moved = ball.project(ball.midpoint_from_sums(s, t, c).to(x.dtype), c)
     return torch.where(t == 0.0, centres, moved)

@@ -289,16 +289,17 @@ class PoincareBall(geoopt.PoincareBall):
         """
         dim = dim if dim < 0 else dim - xs.ndim
         reduced = [axis for axis in range(-xs.ndim, 0) if axis != dim] if reducedim is None else list(reducedim)
-        factor = 2.0 / self._map(ball.gap, xs, dim=dim)
-        w = torch.ones_like(factor) if weights is None else weights.unsqueeze(dim).to(factor.dtype)
-        if posweight:
-            xs, w = torch.where(w < 0.0, -xs, xs), w.abs()
-        s = (w * factor * xs.to(factor.dtype)).sum(reduced, keepdim=True)
-        t = (w * (factor - 1.0)).sum(reduced, keepdim=True)
+        axis, (x, c) = self._rows(dim, (xs,))
+        given = None if weights is None else _to_last(weights.unsqueeze(dim), axis)
+        w, mass = (term.movedim(-1, axis) for term in ball.midpoint_weights(x, given, c))
+        if posweight:  # a midpoint is linear in its weights, and λ is that of the antipode
+            w, mass, xs = w.abs(), mass.abs(), torch.where(w < 0.0, -xs, xs)
+        s = (mass * xs.to(mass.dtype)).sum(reduced, keepdim=True)
+        t = (mass - w).sum(reduced, keepdim=True)
         sign = torch.where(t < 0.0, -1.0, 1.0).to(t.dtype)  # weights count up to a common factor
         middle = self._map(ball.midpoint_from_sums, sign * s, sign * t, dim=dim).to(xs.dtype)
         if lincomb:
-            total = (w * torch.ones_like(factor)).sum(reduced, keepdim=True)
+            total = w.expand(mass.shape).sum(reduced, keepdim=True)
             middle = self.mobius_scalar_mul(total.to(xs.dtype), middle, dim=dim)
         if project:
             middle = self.projx(middle, dim=dim)

@@ -1,4 +1,4 @@
-"""Which code is nearest: one matrix product, in chunks that stay in the cache.
+"""Search for the nearest code: one matrix product, in chunks that stay in the cache.
 
 asinh is monotone and the gap of x is the same for all codes, so with ``w_j = 1/(1 - c‖y_j‖²)``
 
@@ -8,8 +8,8 @@ asinh is monotone and the gap of x is the same for all codes, so with ``w_j = 1/
 ``(N, d+1)`` and ``(d+1, K)``, the same as in flat space: no transcendental function, no ``(N, K, d)`` tensor.
 
 In float32 the product cannot tell codes apart that are much nearer to x than x is to the origin. Of the rows where the
-best value is that small, those with a rival within the reach of rounding are looked up again in float64, centred on the
-codebook; they are rare unless codes sit in one place.
+best value is that small, those with a second value within the rounding error are searched again in float64, centred on
+the codebook. Such rows are rare unless codes coincide.
 """
 
 from typing import NamedTuple
@@ -23,26 +23,26 @@ from ghrq.geometry.numerics import Curvature
 # A chunk of the (N, K) matrix of values: a product and its minimum run several times faster inside the cache.
 CHUNK_BYTES = 8 * 2**20
 
-# Relative rounding error that a row's best value may carry before the row is looked up again, in units of eps.
+# Relative rounding error of a row's best value above which the row is searched again, in units of eps.
 _DOUBT = 2.0**17
 
-# How far rounding may take a value of the product, in units of eps for each of its d+1 terms: twice what it can.
+# Bound on the rounding error of a value of the product, in units of eps for each of its d+1 terms, with a factor 2.
 _REACH = 8.0
 
-# How many candidates of a second look are compared by their differences: near-duplicates come in twos and threes.
+# Candidates of the second search that are compared by their differences.
 _FEW = 4
 
-# torch finds the minimum of a row about ten times faster than its place. So rows are cut into blocks of this many
-# values (wide rows into the second): minimum of each block, place of the best block, place within it. Narrow rows
+# torch finds the minimum of a row about ten times faster than its argmin. So rows are cut into blocks of this many
+# values (wide rows: of _WIDE_BLOCK): minimum of each block, index of the best block, index within it. Narrow rows
 # are one block.
 _BLOCK, _WIDE_BLOCK, _NARROW, _WIDE = 32, 64, 256, 512
 
-# More than any place over any difference between two values that matters.
+# Larger than any index divided by any relevant difference of two values.
 _FAR = 1e30
 
 
 class CodeTable(NamedTuple):
-    """Codebooks made ready for search; all leading dimensions ``...`` are those of the codebooks."""
+    """Codebooks prepared for search; all leading dimensions ``...`` are those of the codebooks."""
 
     codes: Tensor
     """``(..., K, d)`` points of the ball."""
@@ -87,8 +87,8 @@ def code_table(codes: Tensor, c: Curvature) -> CodeTable:
 def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     """Find the nearest code of one table for each row of ``x (N, d)``, float32 or float64.
 
-    ``square (N, 1)`` is ``‖x‖²`` and ``gap (N, 1)`` is ``1 - c‖x‖²``; a cascade has both at hand. Extra memory is a
-    few numbers a row and one chunk.
+    ``square (N, 1)`` is ``‖x‖²`` and ``gap (N, 1)`` is ``1 - c‖x‖²``; a cascade has both already. Extra memory is a
+    few numbers per row and one chunk.
     """
     if torch.compiler.is_exporting():
         index = _exact_search(x, table.codes, table.gaps)
@@ -102,9 +102,9 @@ def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
 def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     rows, codes = x.shape[0], table.codes.shape[0]
     chunk = max(1, CHUNK_BYTES // (codes * x.element_size()))
-    # The norms ride along as one more column: a product with an added row would first copy it to every row.
+    # The norms are one more column: addmm would first copy an added row to every row.
     left = torch.cat((x, torch.rsub(gap, 1.0, alpha=0.5)), dim=1)
-    # One piece of memory for all products: the system takes longer to hand out a new one than to fill it.
+    # One buffer for all products: allocating a new one takes longer than filling it.
     if rows <= chunk:
         values = left @ table.matrix
         best, index = _minimum(values)
@@ -117,8 +117,8 @@ def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest
             stop = start + len(part)
             best[start:stop], index[start:stop] = _minimum(torch.mm(part, table.matrix, out=values[: len(part)]))
     code_gap = table.gaps.index_select(0, index).unsqueeze(1)
-    # Where some code is so near that rounding may have chosen it: w is at most 1/smallest, as a code that lies much
-    # nearer to x than the one found has about x's own gap.
+    # Rows where rounding may have decided: w is at most 1/smallest, because a code that is much nearer to x than the
+    # one found has about the gap of x.
     smallest = torch.minimum(code_gap, torch.maximum(gap, table.least))
     eps = torch.finfo(x.dtype).eps
     doubtful = torch.add(square, best, alpha=2.0).mul_(smallest) < _DOUBT * eps * square
@@ -152,20 +152,20 @@ def _minimum(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _place(values: Tensor, best: Tensor) -> Tensor:
-    """Where ``best (rows, 1)`` stands first in each row of ``values``, which is overwritten.
+    """The first index of ``best (rows, 1)`` in each row of ``values``, which is overwritten.
 
-    There its place is left, elsewhere something far above: a sum and a minimum run at full speed.
+    ``index + _FAR · (value - best)`` is the index where the value is the best, and huge elsewhere; its minimum is fast.
     """
     place = torch.arange(values.shape[1], dtype=values.dtype, device=values.device)
     torch.add(place, values.sub_(best), alpha=_FAR, out=values)
-    return values.amin(dim=1).long().clamp_(min=0)  # NaN is no place
+    return values.amin(dim=1).long().clamp_(min=0)  # NaN has no index
 
 
 def _rivalled(values: Tensor, reach: Tensor) -> Tensor:
     """Whether a row of ``values (rows, K)``, which is overwritten, has a second value within ``reach (rows, 1)`` / 2.
 
-    Differences from the smallest are cut off at ``reach``. One is 0; a rival takes the sum of the others down by half
-    of one. Comparing and counting would take ten times longer.
+    Differences from the smallest are clipped at ``reach``. One is 0; a second small one lowers the sum of the others by
+    half of ``reach``. Comparing and counting would take ten times longer.
     """
     torch.minimum(values.sub_(values.amin(1, keepdim=True)), reach, out=values)
     return values.sum(1) < (values.shape[1] - 1.5) * reach.squeeze(1)
@@ -174,7 +174,7 @@ def _rivalled(values: Tensor, reach: Tensor) -> Tensor:
 def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
     """Search in float64 around the mean of the codes; the best few are compared by their differences from x.
 
-    Where x itself is float64 a product has no digits to spare: all codes are compared by their differences.
+    If x itself is float64, a product is not precise enough: all codes are compared by their differences.
     """
     wide = numerics.wide_dtype(x)
     if x.dtype == wide and not torch.compiler.is_exporting():
@@ -196,7 +196,7 @@ def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
 def _search_op(
     x: Tensor, square: Tensor, gap: Tensor, codes: Tensor, gaps: Tensor, least: Tensor, matrix: Tensor
 ) -> Tensor:
-    """The search as one operator, so that a compiled graph keeps its chunks and its second look."""
+    """The search as one operator, so that a compiled graph keeps the chunks and the second search."""
     return _search(x, square, gap, CodeTable(codes, gaps, least, matrix)).chosen
 
 

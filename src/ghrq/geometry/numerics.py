@@ -1,12 +1,13 @@
-"""What the formulas of the ball are made of: types, norms, smooth quotients, sums that lose no digits."""
+"""Building blocks for the formulas of the ball: types, norms, smooth quotients, compensated sums."""
 
 import math
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 Curvature = float | Tensor
-# A number to twice the digits of its type: a value and what it lacks.
+# A number to twice the digits of its type: the rounded value and its error.
 InTwo = tuple[Tensor, Tensor]
 
 # Below this argument the quotients asinh(√u)/√u and tanh(√u)/√u are summed as power series: there the closed
@@ -15,16 +16,16 @@ _SERIES_BELOW = 1e-2
 _ASINHC = (1.0, -1 / 6, 3 / 40, -5 / 112, 35 / 1152, -63 / 2816, 231 / 13312, -143 / 10240)
 _TANHC = (1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875)
 
-# Terms that cancel in the inner half of the ball (gap above 0.5) have u = t² < 0.78. There Lambert's fraction, ended
-# at this odd number, is exact to more than twice the digits of float64, and what lies inside of the second number
-# counts less than the last digit of the outer value's error.
+# Terms that cancel in the inner half of the ball (gap above 0.5) have u = t² < 0.78. There Lambert's fraction, cut off
+# at _FRACTION_ENDS, is exact to more than twice the digits of float64; the denominators above _FRACTION_IN_TWO need
+# no error term.
 _FRACTION_BELOW = 0.8
 _FRACTION_ENDS = 37
 _FRACTION_IN_TWO = 17
 
 
 def result_type(*tensors: Tensor) -> torch.dtype:
-    """The floating point type that a function of these tensors hands back."""
+    """The floating point type of the result of a function of these tensors."""
     dtype = tensors[0].dtype
     for tensor in tensors[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)
@@ -44,9 +45,12 @@ def wide_dtype(x: Tensor) -> torch.dtype:
 def checked(c: Curvature) -> Curvature:
     """The curvature, at least 0, ready to be multiplied with per-row numbers."""
     if isinstance(c, Tensor):
-        looks = c.ndim == 0 and c.device.type == "cpu" and not torch.compiler.is_compiling()
-        if looks and not torch._C._functorch.is_functorch_wrapped_tensor(c) and not 0.0 <= c.item() < math.inf:
-            raise ValueError(f"the curvature c must be 0 or above and finite, got {c.item()}: learn it as a softplus")
+        if c.ndim == 0 and c.device.type == "cpu" and not torch.compiler.is_compiling():
+            with suppress(RuntimeError):  # inside torch.vmap a tensor has no single value
+                if not 0.0 <= (value := c.item()) < math.inf:
+                    raise ValueError(
+                        f"the curvature c must be 0 or above and finite, got {value}: learn it as a softplus"
+                    )
         return c.to(wide_dtype(c))
     if not 0.0 <= c < math.inf:
         raise ValueError(f"the curvature c must be 0 or above, got {c}: the ball has sectional curvature -c")
@@ -115,7 +119,7 @@ def _series(coefficients: tuple[float, ...], u: Tensor) -> Tensor:
 
 
 def compensated_gap(x: Tensor, c: Curvature) -> Tensor:
-    """``1 - c‖x‖²`` to about twice the digits of x's own type, for types with nothing wider to accumulate in."""
+    """``1 - c‖x‖²`` to about twice the digits of x's own type, for types that have no wider type to accumulate in."""
     return _gap_in_two(x, c)[0]
 
 
@@ -123,14 +127,14 @@ def _gap_in_two(x: Tensor, c: Curvature) -> InTwo:
     """``1 - c‖x‖²`` as the sum of two numbers."""
     square, error = _square_in_two(x, c)
     total, left = two_sum(torch.ones_like(square), -square)
-    # Near the boundary the rest is no smaller than the first difference: once more, so that it is.
+    # Near the boundary the error is as large as the difference itself: normalize once more.
     return two_sum(total, left - error)
 
 
 def _square_in_two(x: Tensor, c: Curvature) -> InTwo:
     """``c‖x‖²`` likewise: squares are split into value and rounding error, both are added up."""
     value, error = _sum_in_two(*two_product(x, x), dim=-1)
-    # c in two parts as well: what it loses by rounding to x's type counts against the gap.
+    # c in two parts as well: the error of rounding it to x's type matters next to the gap.
     c = torch.as_tensor(c, dtype=torch.float64 if isinstance(c, float) else c.dtype)
     high = c.to(x.dtype)
     low = (c - high.to(c.dtype)).to(x)
@@ -159,10 +163,10 @@ def _sum_in_two(value: Tensor, error: Tensor, dim: int) -> tuple[Tensor, Tensor]
 def compensated_mass(x: Tensor, w: Tensor, c: Curvature) -> Tensor:
     """``Σ w λ_x x`` over the points ``x (..., n, d)`` with weights ``w (..., n, 1)``: ``(..., 1, d)``.
 
-    Opposite points cancel, so that every rounding of λ and of the products is carried along.
+    The terms of :func:`ghrq.geometry.ball.midpoint`; opposite points cancel, so all rounding errors are carried along.
     """
     high, low = _gap_in_two(x, c)
-    least = torch.finfo(x.dtype).eps  # as for ball.gap, points beyond the boundary count as being there
+    least = torch.finfo(x.dtype).eps  # as in ball.gap, for points outside the boundary
     high, low = high.clamp(min=least), torch.where(high < least, 0.0, low)
     share = 2.0 * w / high
     value, error = two_product(share, high)
@@ -174,11 +178,11 @@ def compensated_mass(x: Tensor, w: Tensor, c: Curvature) -> Tensor:
 
 @torch.no_grad()
 def compensated_sum(plain: Tensor, x: Tensor, v: Tensor, alpha: Tensor, square: Tensor, c: Curvature) -> Tensor:
-    """The ``plain`` sum ``x + tanh(t) v / (√c‖v‖)``, ``t² = square``, to all digits where the two terms meet head on.
+    """The ``plain`` sum ``x + tanh(t) v / (√c‖v‖)``, ``t² = square``, to all digits where the two terms cancel.
 
-    In the outer half of the ball, what x has across v comes from Gram-Schmidt, twice and the first time without
-    rounding; what is left along v is the difference of how much the two terms lack of the boundary, each known to
-    all its digits. In the inner half that is nearly 1, and the second term is computed to twice the digits instead.
+    In the outer half of the ball, the part of x orthogonal to v comes from Gram-Schmidt, twice, the first time without
+    rounding; the part along v is the difference of the two terms' gaps to the boundary, each known to all its digits.
+    In the inner half these gaps are nearly 1, and the second term is computed to twice the digits instead.
     """
     length = norm(v)
     share = 1.0 / torch.where(length == 0.0, 1.0, length.square())
@@ -208,7 +212,7 @@ def _inner_sum(x: Tensor, v: Tensor, c: Curvature) -> Tensor:
 def _tanhc_in_two(u: InTwo) -> InTwo:
     """``tanh(√u)/√u`` by Lambert's continued fraction ``1 / (1 + u / (3 + u / (5 + …)))``, to twice the digits.
 
-    What an inner denominator loses by rounding hardly reaches the outside, so only the outer ones are kept in two.
+    Rounding errors of inner denominators hardly affect the result, so only the outer ones carry an error term.
     """
     denominator = torch.full_like(u[0], _FRACTION_ENDS)
     for odd in range(_FRACTION_ENDS - 2, _FRACTION_IN_TWO, -2):

@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from ghrq.data.closure import Edges, Ints, closure
 
@@ -66,6 +68,16 @@ def composition_recall(train: Edges, test: Edges, size: int, k: int = 10) -> Rec
     place = _count_before(_by_rank(reached.pairs(), ranks, size), nodes, rank, size)
     before = _count_before(_by_rank(train, ranks, size), nodes, rank, size)
     return _recall(listed, place, place - before, k)
+
+
+def random_codes(count: int, codebook_size: int, num_stages: int, seed: int) -> Tensor:
+    """A distinct random tuple for each of ``count`` things, ``(count, num_stages)`` int64: codes that know nothing."""
+    random, tuples = np.random.default_rng(seed), codebook_size**num_stages
+    numbers = np.unique(random.integers(tuples, size=2 * count))
+    while len(numbers) < count:
+        numbers = np.unique(np.concatenate((numbers, random.integers(tuples, size=count))))
+    numbers = random.permutation(numbers)[:count]
+    return torch.from_numpy(np.stack([numbers // codebook_size**i % codebook_size for i in range(num_stages)], axis=1))
 
 
 def _recall(listed: npt.NDArray[np.bool_], place: Ints, filtered_place: Ints, k: int) -> Recall:

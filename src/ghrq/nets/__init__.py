@@ -1,1 +1,1 @@
-"""Networks that the tasks train."""
+"""Layers and networks, independent of tasks."""

@@ -14,16 +14,15 @@ def beam_search(
 ) -> tuple[Tensor, Tensor]:
     """Tuples ``(B, beam, N)`` int64 and their log-probabilities ``(B, beam)``, the most probable first, all distinct.
 
-    A log-probability is the model's own, ``log p(tuple | source)``, with a trie as without. Where there are fewer than
-    ``beam`` tuples to find, the last places have log-probability minus infinity and repeat the best tuple, so that
-    they add nothing to a list. Dropout is off.
+    A log-probability is ``log p(tuple | source)`` of the model, with or without a trie. If there are fewer than
+    ``beam`` tuples, the remaining entries repeat the best tuple with log-probability minus infinity. Dropout is off.
 
     Args:
         model: the translator.
         source: ``(B, N)`` int64.
         beam: how many prefixes of each source are kept after every stage.
         trie: if given, only tuples that it contains are found.
-        chunk: sources worked on at a time; memory is proportional to ``chunk·beam·K``.
+        chunk: sources processed at a time; memory is proportional to ``chunk·beam·K``.
 
     """
     at_least("beam", beam, 1, whole=True)
@@ -48,7 +47,7 @@ def _search(model: TupleTranslator, source: Tensor, beam: int, trie: PrefixTrie 
     score = state.table.new_zeros(count, 1)
     tuples = source.new_empty(count, 1, 0)
     node = source.new_zeros(count, 1)
-    # The cache is never rearranged: this says which of its entries belong to a prefix, at first those of the source.
+    # The cache is never reordered: this mask selects the entries of each prefix, at first those of the source.
     seen = torch.ones(count, 1, stages, dtype=torch.bool, device=source.device)
     for stage in range(stages):
         itself = torch.eye(seen.shape[1], dtype=torch.bool, device=seen.device).expand(count, -1, -1)

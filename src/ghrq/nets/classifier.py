@@ -1,4 +1,4 @@
-"""A small classifier of pictures: its features measure generated digits better than a network for photographs does."""
+"""A small image classifier; its features suit generated digits better than those of a network for photographs."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from ghrq.system.progress import Progress
 
 
 class ClassifierFeatures(nn.Module):
-    """Pictures ``(B, channels, height, width)`` uint8 -> features ``(B, 128)`` float32, for any height and width."""
+    """Images ``(B, channels, height, width)`` uint8 -> features ``(B, 128)`` float32, for any height and width."""
 
     num_features = 128
 
@@ -25,12 +25,12 @@ class ClassifierFeatures(nn.Module):
         """See the class."""
         x = images.to(self.last.weight.dtype) / 255.0
         x = self.layers(x.contiguous(memory_format=torch.channels_last))
-        # Four quarters of the picture, so that where a stroke is counts.
+        # Four quadrants of the image, so that the position of a stroke matters.
         return F.relu(self.last(F.adaptive_avg_pool2d(x, 2).flatten(1)))
 
 
 class SmallClassifier(nn.Module):
-    """Pictures ``(B, channels, height, width)`` uint8 -> logits ``(B, classes)``.
+    """Images ``(B, channels, height, width)`` uint8 -> logits ``(B, classes)``.
 
     ``features`` is the network without its last layer, ``(B, 128)``: a module that
     :func:`ghrq.metrics.generation.collect` takes. :func:`train` trains it.
@@ -59,10 +59,10 @@ def train(
     seed: int = 42,
     progress: Progress | None = None,
 ) -> None:
-    """Train on pictures ``(n, channels, height, width)`` uint8 with ``labels (n,)`` int64: AdamW, one cycle of rates.
+    """Train on images ``(n, channels, height, width)`` uint8 with ``labels (n,)`` int64: AdamW, one cycle of rates.
 
-    For MNIST the defaults are enough for 99 % of the test set. Nothing is random but the order of the pictures, which
-    is that of ``seed``.
+    For MNIST the defaults are enough for 99 % of the test set. Only the order of the images is random, given by
+    ``seed``.
     """
     chance = torch.Generator().manual_seed(seed)
     steps = epochs * -(-len(images) // batch)
@@ -83,7 +83,7 @@ def train(
 
 @torch.no_grad()
 def accuracy(classifier: SmallClassifier, images: Tensor, labels: Tensor, *, batch: int = 1024) -> float:
-    """Share of pictures whose largest logit is their label's, from 0 to 1."""
+    """Share of images whose largest logit is that of their label, from 0 to 1."""
     training = classifier.training
     classifier.eval()
     parts = zip(images.split(batch), labels.split(batch), strict=True)

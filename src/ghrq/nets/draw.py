@@ -1,4 +1,4 @@
-"""A code drawn from its probabilities, all of them or the most probable only."""
+"""Sampling of codes from logits, with temperature, top-k and top-p."""
 
 import torch
 from torch import Tensor
@@ -19,15 +19,15 @@ def draw(
         logits: finite.
         temperature: 0 takes the most probable code.
         top_k: only the k most probable codes; 0 for all.
-        top_p: of these only the most probable, as few as have probability ``top_p`` together; 1 for all.
+        top_p: of these only the smallest set of most probable codes with total probability ``top_p``; 1 for all.
         generator: of the random numbers, by default torch's own.
 
     """
     if temperature == 0.0:
         return logits.argmax(-1)
     share = restrict(logits / temperature, top_k, top_p).softmax(-1).cumsum(-1, dtype=torch.float64)
-    # One random number a row; torch.multinomial takes one a code, which was a quarter of the time of sampling grids.
-    # It is below 1 by far more than rounds off, and the first share above it is never that of an impossible code.
+    # One random number per row; torch.multinomial draws one per code, a quarter of the time of sampling grids. It is
+    # below 1 by more than the rounding error, so that a code of probability 0 is never chosen.
     number = torch.rand(len(logits), 1, generator=generator, device=logits.device) * share[:, -1:]
     return torch.searchsorted(share, number, right=True).squeeze(-1)
 
@@ -38,16 +38,16 @@ def restrict(logits: Tensor, top_k: int, top_p: float) -> Tensor:
     kept = min(top_k or size, size)
     if kept == size and top_p >= 1.0:
         return logits
-    best, code = logits.topk(kept, dim=-1)  # in falling order; by place, so that equal logits do not make it more
+    best, code = logits.topk(kept, dim=-1)  # in descending order; by index, so that equal logits do not add more codes
     if top_p < 1.0:
         share = best.softmax(-1)
-        # Out goes a code before which the share is full already: never the first.
+        # Remove a code if those before it have probability top_p already: never the first.
         best = best.masked_fill(share.cumsum(-1) - share >= top_p, -torch.inf)
     return torch.full_like(logits, -torch.inf).scatter(-1, code, best)
 
 
 def check_draw(temperature: float, top_k: int, top_p: float) -> None:
-    """The options of :func:`draw` must be in their ranges."""
+    """Check the options of :func:`draw`."""
     at_least("temperature", temperature, 0)
     at_least("top_k", top_k, 0, whole=True)
     at_least("top_p", top_p, 0)

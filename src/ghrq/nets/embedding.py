@@ -1,4 +1,4 @@
-"""One vector for each of a fixed set of things."""
+"""A table of vectors, optionally followed by a small network."""
 
 import torch
 from torch import Tensor, nn
@@ -7,10 +7,10 @@ from ghrq.system.checks import at_least
 
 
 class Embedding(nn.Module):
-    """The vectors of ``size`` things, all at once: ``(size, dim)``, tangent vectors at the origin of the ball.
+    """The vectors of ``size`` items, all at once: ``(size, dim)``, tangent vectors at the origin of the ball.
 
     Args:
-        size: how many things.
+        size: number of items.
         dim: of their vectors.
         initial_scale: vectors start as N(0, 1) times this.
         hidden: 0 for a table of the vectors themselves; otherwise a table of this width and a fully-connected network

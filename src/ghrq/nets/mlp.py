@@ -11,8 +11,8 @@ from ghrq.system.checks import at_least
 class MLP(nn.Sequential):
     """Linear layers of the given ``sizes``, ReLU between them: ``(..., sizes[0])`` -> ``(..., sizes[-1])``.
 
-    Weights start such that signals keep their size from layer to layer, biases at 0: torch's own start lets biases
-    drown the signal after a few layers, and then all vectors look the same to what comes behind.
+    Weights are initialized to keep the variance of signals from layer to layer, biases to 0: with torch's default
+    initialization biases dominate after a few layers, and the outputs for all vectors are nearly equal.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:

@@ -2,8 +2,8 @@
 
 ``p(codes) = Π_t Π_d p(code_{t,d} | all tuples before t, code_{t,1} … code_{t,d-1})``, positions t in raster order.
 
-What has been chosen so far enters as the vector that the quantizer makes of it (its :meth:`prefixes`), not as an
-embedding of the codes: the prior sees the geometry that the codes were made in.
+The codes so far enter as the vector that the quantizer decodes them to (its :meth:`prefixes`), not as an embedding of
+the codes: the prior sees the geometry of the codes.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,13 +36,13 @@ class RQTransformer(nn.Module):
         dim: of the quantizer's vectors.
         codebook_size: K, the number of codes of each stage.
         num_stages: N, the length of a tuple.
-        positions: T, how many tuples a grid has.
+        positions: T, the number of tuples of a grid.
         width: of the Transformers; a multiple of ``heads``. Their feed-forward networks are 4 times as wide.
         spatial_layers: of the Transformer over positions.
         depth_layers: of the Transformer over stages.
         heads: of each attention.
         dropout: on the output of every branch; in steps of 1/256.
-        classes: how many classes of grids there are; 0 if they have no labels.
+        classes: number of classes of grids; 0 without labels.
 
     """
 
@@ -86,15 +86,15 @@ class RQTransformer(nn.Module):
         self.spatial_input, self.depth_input = (nn.Linear(dim, width, bias=False) for _ in range(2))
         self.spatial, self.depth = layers(spatial_layers), layers(depth_layers)
         self.spatial_norm, self.depth_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        # Small, so that the first loss is that of uniform codes.
+        # Small, so that the initial loss is that of uniform codes.
         self.heads = nn.Parameter(torch.randn(num_stages, width, codebook_size) * 0.02)
 
     @torch.no_grad()
     def standardize(self, prefixes: Tensor) -> None:
-        """Take inputs relative to the mean and the spread of these ``prefixes (..., dim)``, from now on and when saved.
+        """Standardize inputs by the mean and spread of ``prefixes (..., dim)``; both are saved with the model.
 
-        The quantizer's vectors may be long or short, as its kind and its encoder have it; the embeddings of places
-        and stages are not. One number for all directions, so that angles stay as they are.
+        The length of the quantizer's vectors depends on its kind and encoder; that of the embeddings of positions and
+        stages does not. One spread for all directions keeps angles unchanged.
         """
         check_vectors(prefixes, self.dim, None)
         rows = prefixes.reshape(-1, self.dim).double()
@@ -146,17 +146,17 @@ class RQTransformer(nn.Module):
         batch: int = 256,
         progress: Callable[[int], object] | None = None,
     ) -> Tensor:
-        """``count`` grids of codes ``(count, T, N)`` int64. Dropout is off; the same generator, the same grids.
+        """``count`` grids of codes ``(count, T, N)`` int64. Dropout is off.
 
         Args:
-            count: how many.
-            quantizer: the one whose codes these are.
+            count: number of grids.
+            quantizer: of the codes.
             labels: ``(count,)`` int64, the classes, if the model has any.
             temperature: see :func:`ghrq.nets.draw.draw`; as the next two, one for all stages or one for each.
             top_k: see there.
             top_p: see there.
             generator: of the random numbers, by default torch's own.
-            batch: grids made at a time.
+            batch: grids per batch.
             progress: called with the number of grids just made.
 
         """
@@ -231,7 +231,7 @@ class RQTransformer(nn.Module):
         return rows.unflatten(2, (parts, self.attention_heads, -1)).permute(2, 0, 3, 1, 4)
 
     def _starts(self, labels: Tensor | None, count: int) -> Tensor:
-        """What stands in for a tuple before the first: ``(count, width)``."""
+        """The inputs of the first position: ``(count, width)``."""
         if not self.classes:
             if labels is not None:
                 raise ValueError("this model has no classes, got labels: make it with classes=… or leave them out")
@@ -260,7 +260,7 @@ class RQTransformer(nn.Module):
     def _sample(self, x: Tensor, quantizer: ResidualQuantizer, choose: Callable[[Tensor, int], Tensor]) -> Tensor:
         """Grids ``(B, T, N)`` after starts ``x (B, width)``."""
         codes = torch.empty(len(x), self.positions, self.num_stages, dtype=torch.int64, device=x.device)
-        # Keys and values of what has been seen; those of the stages are written anew at each position.
+        # Keys and values so far; those of the stages are overwritten at each position.
         before = [self._memory(x, self.positions) for _ in self.spatial]
         above = [self._memory(x, self.num_stages) for _ in self.depth]
         for position in range(self.positions):
@@ -281,7 +281,7 @@ class RQTransformer(nn.Module):
         return like.new_zeros(2, len(like), heads, length, self.width // heads)
 
     def _step(self, layers: nn.ModuleList, memories: list[Tensor], x: Tensor, place: int) -> Tensor:
-        """All layers on the row at ``place`` of each sequence: ``x (B, width)``; its keys and values are remembered."""
+        """All layers on the row at ``place`` of each sequence: ``x (B, width)``; its keys and values are cached."""
         x = x.unsqueeze(1)
         for layer, memory in zip(layers_of(layers), memories, strict=True):
             q, kv = layer.project(x)

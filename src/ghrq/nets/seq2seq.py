@@ -1,4 +1,4 @@
-"""From the code tuple of one thing to the code tuples of others: a Transformer encoder and decoder for short tuples."""
+"""A Transformer encoder and decoder from the code tuple of one item to the code tuples of others."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ from ghrq.nets.layer import Layer, layers_of, without_autocast
 from ghrq.nets.tree_attention import attend, layout
 from ghrq.system.checks import at_least, check_codes, from_to
 
-# Sources that the encoder attends to side by side: the tokens of one tuple alone would make products of 4×4 matrices.
+# Sources per attention matrix of the encoder: one tuple alone would give products of 4×4 matrices.
 _SIDE_BY_SIDE = 8
 
 
-class Prefixes(NamedTuple):
+class PrefixTrees(NamedTuple):
     """The distinct prefixes of all targets of each of ``B`` sources, shortest first: ``R`` nodes of ``B`` trees."""
 
     token: Tensor
@@ -26,11 +26,11 @@ class Prefixes(NamedTuple):
     node_of: list[Tensor]
     """For each stage ``(T,)`` int64: the node whose output predicts the target's code, counted within its depth."""
     sizes: list[int]
-    """How many nodes each depth has."""
+    """The number of nodes of each depth."""
 
 
-def prefixes(targets: Tensor, source_of: Tensor, num_sources: int, codebook_size: int) -> Prefixes:
-    """The trees of ``targets (T, N)``; ``source_of (T,)`` says whose each is. The root of a tree is the start token."""
+def prefixes(targets: Tensor, source_of: Tensor, num_sources: int, codebook_size: int) -> PrefixTrees:
+    """The trees of ``targets (T, N)``; ``source_of (T,)`` are their sources. The root of a tree is the start token."""
     device, node = targets.device, source_of
     tokens, sources = [torch.zeros_like(node[:1]).expand(num_sources)], [torch.arange(num_sources, device=device)]
     lines, node_of, start = [sources[0].unsqueeze(0)], [node], num_sources
@@ -44,11 +44,13 @@ def prefixes(targets: Tensor, source_of: Tensor, num_sources: int, codebook_size
         node_of.append(node)
         start += distinct.shape[0]
     pairs = [torch.stack((line[-1].expand_as(line), line)).flatten(1) for line in lines]
-    return Prefixes(torch.cat(tokens), torch.cat(sources), torch.cat(pairs, dim=1), node_of, [len(t) for t in tokens])
+    return PrefixTrees(
+        torch.cat(tokens), torch.cat(sources), torch.cat(pairs, dim=1), node_of, [len(t) for t in tokens]
+    )
 
 
 class Search(NamedTuple):
-    """What the decoder remembers of ``B`` sources while their prefixes grow."""
+    """The state of the decoder for ``B`` sources during a search."""
 
     table: Tensor
     """``(·, width)`` the rows of the decoder's tokens."""
@@ -71,7 +73,7 @@ class TupleTranslator(nn.Module):
         num_stages: N, the length of a tuple.
         codebook_size: K, the number of codes of each stage.
         width: of the token vectors; a multiple of ``heads``.
-        layers: how many the encoder has, and how many the decoder has.
+        layers: number of layers of the encoder, and of the decoder.
         heads: of each attention.
         feedforward: the inner width of the feed-forward networks.
         dropout: on the output of every branch; in steps of 1/256.
@@ -194,7 +196,7 @@ class TupleTranslator(nn.Module):
 
     @staticmethod
     def _project(layers: nn.ModuleList, table: Tensor) -> tuple[Tensor, Tensor]:
-        """A row of the table enters the first layer as it is: so it projects the table, not every token of a batch."""
+        """The first layer's projections of all rows of the table, instead of every token of a batch."""
         return layers_of(layers)[0].project(table)
 
     def _logits(self, x: Tensor, stage: int) -> Tensor:

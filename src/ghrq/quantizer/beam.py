@@ -1,10 +1,10 @@
-"""Beam search over the stages: several candidates instead of the one that looks best so far."""
+"""Beam search over the stages: keep several candidates instead of the best one."""
 
 import torch
 from torch import Tensor
 
 from ghrq.geometry import ball
-from ghrq.geometry.maps import to_ball
+from ghrq.geometry.gradients import to_ball
 from ghrq.geometry.nearest import CodeTable
 from ghrq.quantizer.cascade import Aggregation, Sum, aggregate, walk
 
@@ -14,7 +14,7 @@ def beam_search(
 ) -> Tensor:
     """Codes ``(n, depth)`` of tangent vectors ``v (n, d)``: the nearest of ``beam`` candidates and the greedy ones.
 
-    ``wide`` is the same table in float64, by which the candidates are compared in the end.
+    ``wide`` is the same table in float64, for the final comparison of the candidates.
     """
     steps = walk(*to_ball(v, c), table, c, aggregation, depth)
     greedy = torch.stack([step.chosen for step in steps], dim=-1)
@@ -24,11 +24,11 @@ def beam_search(
 
 
 def beam_candidates(v: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int, beam: int) -> Tensor:
-    """The ``min(beam, K^depth)`` distinct tuples of codes that stay to the end: ``v (n, d)`` -> ``(n, ·, depth)``.
+    """The ``min(beam, K^depth)`` distinct tuples that remain after the last stage: ``v (n, d)`` -> ``(n, ·, depth)``.
 
-    Adding ẑ on the left is an isometry, so a candidate's error after one more code y is ``d(y, R)``, R being what is
-    left of the point: the tracked residual under the nested rule, ``(-ẑ) ⊕ z`` under the chained one. Candidates are
-    kept by float32 products, so their order is no more than that; :func:`distances` are exact.
+    Adding ẑ on the left is an isometry, so a candidate's error after one more code y is ``d(y, R)``, R being the
+    residual of the point: the tracked one under the nested rule, ``(-ẑ) ⊕ z`` under the chained one. Candidates are
+    ranked by float32 products, so their order is approximate; :func:`distances` are exact.
     """
     point, gap = to_ball(v, c)
     count, d = point.shape
@@ -51,7 +51,7 @@ def beam_candidates(v: Tensor, table: CodeTable, c: float, aggregation: Aggregat
 
 
 def distances(v: Tensor, codes: Tensor, wide: CodeTable, c: float, aggregation: Aggregation) -> Tensor:
-    """How far tangent vectors ``v (n, d)`` are from what ``codes (n, b, depth)`` stand for: ``(n, b)`` float64.
+    """Distances between tangent vectors ``v (n, d)`` and the sums of ``codes (n, b, depth)``: ``(n, b)`` float64.
 
     Geodesic distances; in flat space ``‖x - y‖``. ``wide``: a table in float64.
     """
@@ -60,8 +60,7 @@ def distances(v: Tensor, codes: Tensor, wide: CodeTable, c: float, aggregation: 
     length = torch.linalg.vector_norm(z_hat.point - z.unsqueeze(1), dim=-1)
     if c == 0.0:
         return length
-    root = c**0.5
-    return (root * length * (gap.unsqueeze(1) * z_hat.gap).squeeze(-1).rsqrt()).asinh() * (2.0 / root)
+    return ball.distance_from_length(length, (gap.unsqueeze(1) * z_hat.gap).squeeze(-1), c)
 
 
 def _errors(left: Tensor, left_gap: Tensor, stage: CodeTable) -> Tensor:
@@ -71,7 +70,7 @@ def _errors(left: Tensor, left_gap: Tensor, stage: CodeTable) -> Tensor:
 
 
 def _together(codes: Tensor, table: CodeTable, c: float, aggregation: Aggregation) -> Sum:
-    """What ``codes (..., depth)`` stand for: ``(..., d)`` and its gap, by the gaps that the table knows."""
+    """The sum of ``codes (..., depth)``: ``(..., d)`` and its gap, from the gaps of the table."""
     columns = codes.unbind(-1)
     parts = [table.codes[i][column] for i, column in enumerate(columns)]
     return aggregate(parts, c, aggregation, [table.gaps[i][column].unsqueeze(-1) for i, column in enumerate(columns)])

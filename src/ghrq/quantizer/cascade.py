@@ -1,11 +1,11 @@
-"""How a point is taken apart into codes and put together again.
+"""Decomposition of a point into codes, and their aggregation.
 
-Two rules, named by how they put codes together:
+Two rules, named by the order in which codes are added:
 
 ``nested``   (Hyperbolic Residual Aggregation)  ``r_i = (-q_i) ⊕ r_{i-1}``,  ``ẑ = q_1 ⊕ (q_2 ⊕ (… ⊕ q_N))``
 ``chained``  (the naive order)                  ``r_i = r_{i-1} ⊕ (-q_i)``,  ``ẑ = ((q_1 ⊕ q_2) ⊕ …) ⊕ q_N``
 
-Only the nested rule undoes itself: left cancellation gives ``q_i ⊕ r_i = r_{i-1}`` at every stage, hence
+Only the nested rule telescopes: left cancellation gives ``q_i ⊕ r_i = r_{i-1}`` at every stage, hence
 ``q_1 ⊕ (… ⊕ (q_N ⊕ r_N)) = z``. In flat space both are ``r - q`` and ``Σ q``.
 """
 
@@ -22,23 +22,23 @@ Aggregation = Literal["nested", "chained"]
 
 
 def residual(r: Tensor, q: Tensor, c: float, aggregation: Aggregation) -> Tensor:
-    """What is left of ``r (..., d)`` once the code ``q (..., d)`` is removed."""
+    """The residual of ``r (..., d)`` after the code ``q (..., d)`` is removed."""
     if c == 0.0:
         return r - q
     return ball.mobius_sub(q, r, c) if aggregation == "nested" else ball.mobius_add(r, -q, c)
 
 
 class Sum(NamedTuple):
-    """Codes put together."""
+    """The aggregate of several codes."""
 
     point: Tensor
     """``(..., d)``"""
     gap: Tensor
-    """``(..., 1)`` its gap, right even where the point has rounded onto the boundary."""
+    """``(..., 1)`` its gap, exact even where the point has been rounded onto the boundary."""
 
 
 def aggregate(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: Sequence[Tensor] = ()) -> Sum:
-    """Put ``parts`` (coarse to fine, each ``(..., d)``) together again.
+    """The sum of ``parts`` (coarse to fine, each ``(..., d)``).
 
     ``gaps``: the gaps ``(..., 1)`` of the parts where they are known already.
     """
@@ -84,7 +84,7 @@ class Step(NamedTuple):
     """``(n, d)`` the code itself, ``q_i``."""
     code_gap: Tensor
     residual: Tensor
-    """``(n, d)`` what came in, ``r_{i-1}``."""
+    """``(n, d)`` the input of the stage, ``r_{i-1}``."""
     gap: Tensor
     toward: Tensor
     """``(n, d)`` the left residual ``(-q_i) ⊕ r_{i-1}``, which points from the code to the residual."""
@@ -97,8 +97,8 @@ def walk(
 ) -> Iterator[Step]:
     """Quantize ``point (n, d)`` with gaps ``(n, 1)`` stage by stage, in closed form.
 
-    The residual's gap is handed on from stage to stage instead of being measured on the rounded residual. Float32
-    or float64; not to be differentiated.
+    The residual's gap is passed from stage to stage instead of being computed from the rounded residual. Float32
+    or float64; without gradient.
     """
     r, norm = point, torch.linalg.vector_norm(point, dim=-1, keepdim=True).square()
     for stage in table.stages()[:depth]:

@@ -1,10 +1,9 @@
-"""The codebooks' own life: their start, the count of their usage, the revival of dead codes, moving averages."""
+"""Codebook state: initial codes, usage statistics, revival of dead codes, moving midpoints."""
 
 import torch
 from torch import Tensor, nn
 
 from ghrq.geometry import ball
-from ghrq.geometry.kmeans import midpoint_sums
 from ghrq.system import distributed
 
 INITIAL_RADIUS = 0.5
@@ -20,7 +19,7 @@ def initial_codebooks(num_stages: int, codebook_size: int, dim: int, curvature: 
 class Usage(nn.Module):
     """How often each code is chosen, relative to uniform use: a moving average ``share (num_stages, codebook_size)``.
 
-    It starts at 1, uniform, so that no code counts as dead before it had a chance. A share does not depend on the
+    It starts at 1, uniform, so that no code counts as dead in the first steps. A share does not depend on the
     batch size.
     """
 
@@ -67,10 +66,10 @@ class MovingMidpoints(nn.Module):
 
     @torch.no_grad()
     def restart(self, codebooks: Tensor, where: Tensor | None = None) -> None:
-        """Make ``codebooks`` the averages, as if each code had had an even share of one batch at its own place."""
-        factor = 2.0 / ball.gap(codebooks.detach(), self.curvature).to(self.t.dtype)
-        weight = 1.0 / codebooks.shape[1]
-        s, t = weight * factor * codebooks.detach().to(self.s.dtype), weight * (factor - 1.0)
+        """Reset the averages to ``codebooks``, as if each code had received an equal share of a batch."""
+        weight = torch.tensor(1.0 / codebooks.shape[1], dtype=torch.float64, device=codebooks.device)
+        w, mass = ball.midpoint_weights(codebooks.detach(), weight, self.curvature)
+        s, t = mass * codebooks.detach().to(self.s.dtype), mass - w
         mask = torch.ones_like(t, dtype=torch.bool) if where is None else where.unsqueeze(-1)
         self.s.copy_(torch.where(mask, s, self.s))
         self.t.copy_(torch.where(mask, t, self.t))
@@ -79,14 +78,14 @@ class MovingMidpoints(nn.Module):
     def update(self, codebooks: Tensor, codes: Tensor, residuals: list[Tensor], weights: Tensor) -> None:
         """Move ``codebooks`` in place. ``codes (n, N)``, ``N`` residuals ``(n, d)``, ``weights (n, N)``."""
         sums = [
-            midpoint_sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
+            ball.midpoint_sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
             for i, r in enumerate(residuals)
         ]
         s = distributed.mean_(torch.stack([s for s, _ in sums]))
         t = distributed.mean_(torch.stack([t for _, t in sums]))
         self.s.lerp_(s.to(self.s.dtype), 1.0 - self.decay)
         self.t.lerp_(t.to(self.t.dtype), 1.0 - self.decay)
-        # A code that nothing has come to for hundreds of steps has sums near 0 but keeps its place.
+        # A code that no row has chosen for hundreds of steps has sums near 0 but keeps its position.
         moved = ball.midpoint_from_sums(self.s, self.t, self.curvature)
         codebooks.copy_(ball.project(torch.where(self.t > 1e-30, moved, codebooks).to(codebooks.dtype), self.curvature))
 
@@ -95,10 +94,10 @@ class MovingMidpoints(nn.Module):
 def revive(codebooks: Tensor, dead: Tensor, residuals: list[Tensor], weights: Tensor) -> None:
     """Put the ``dead (N, K)`` codes, in place, onto random residuals of their stage: ``N`` tensors ``(n, d)``.
 
-    Rows are drawn by ``weights (n, N)``; all processes take the first one's.
+    Rows are sampled by ``weights (n, N)``; all processes use those of the first.
     """
     for i, r in enumerate(residuals):
-        # A stage that no row reached this time has nothing to offer; uniform weights keep the draw defined.
+        # If no row reached this stage, uniform weights keep the sampling defined.
         chance = torch.where(weights[:, i].sum() > 0.0, weights[:, i], 1.0).float()
         rows = torch.multinomial(chance, codebooks.shape[1], replacement=True)
         codebooks[i].copy_(
@@ -109,7 +108,7 @@ def revive(codebooks: Tensor, dead: Tensor, residuals: list[Tensor], weights: Te
 
 @torch.no_grad()
 def forget_moments(optimizer: torch.optim.Optimizer, codebooks: Tensor, revived: Tensor) -> None:
-    """Clear what an optimiser and the gradient know of ``revived (N, K)`` codes, and then ``revived`` itself."""
+    """Zero gradient and optimiser state of ``revived (N, K)`` codes, and then ``revived`` itself."""
     alive = ~revived.unsqueeze(-1)
     for value in (codebooks.grad, *optimizer.state.get(codebooks, {}).values()):
         if isinstance(value, Tensor) and value.dim() == 3:

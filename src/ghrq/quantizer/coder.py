@@ -1,19 +1,23 @@
-"""Codes and back, without learning: what a quantizer does once it is trained."""
+"""Encode and decode with given codebooks, without training."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from ghrq.geometry import ball, numerics
+from ghrq.geometry.gradients import from_ball, to_ball
 from ghrq.geometry.manifold import ManifoldParameter
-from ghrq.geometry.maps import from_ball, to_ball
 from ghrq.geometry.nearest import CodeTable, code_table
-from ghrq.quantizer import cascade, chunks
+from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.chunks import by_chunks
 from ghrq.quantizer.diagnosis import Diagnosis, diagnose
 from ghrq.quantizer.scale import EncoderScale
 from ghrq.system.checks import at_least, check_codes, check_vectors
+
+# Rows that encode and decode process at a time: a compromise between overhead and cache size.
+CHUNK_ROWS = 4096
 
 
 class Coder(nn.Module):
@@ -33,8 +37,8 @@ class Coder(nn.Module):
     def encode(self, z: Tensor, depth: int | None = None, beam: int = 1) -> Tensor:
         """The codes of ``z (..., dim)``: ``(..., depth)`` int64, by default at full depth. Constant extra memory.
 
-        ``beam > 1`` keeps that many candidates from stage to stage. It never ends farther from z than ``beam=1``,
-        and takes more than ``beam`` times as long.
+        ``beam > 1`` keeps that many candidates from stage to stage. The result is never farther from z than with
+        ``beam=1``, and takes more than ``beam`` times as long.
         """
         depth = self.num_stages if depth is None else depth
         at_least("depth", depth, 1, whole=True)
@@ -44,12 +48,12 @@ class Coder(nn.Module):
         check_vectors(z, self.dim, None)
         table = self._table(z.dtype)
         wide = self._table(torch.float64) if beam > 1 else table
-        codes = by_chunks(lambda rows: self._encode(rows, table, wide, depth, beam), z.reshape(-1, self.dim), beam)
+        codes = _by_chunks(lambda rows: self._encode(rows, table, wide, depth, beam), z.reshape(-1, self.dim), beam)
         return codes.reshape(*z.shape[:-1], depth)
 
     @torch.no_grad()
     def candidates(self, z: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-        """What a beam search ends with for ``z (..., dim)``: not one tuple of codes but all that it has left.
+        """All tuples of codes that a beam search ends with for ``z (..., dim)``.
 
         Returns:
             ``codes (..., b, num_stages)`` int64, all different, the nearest first, and their :meth:`distance`
@@ -59,7 +63,7 @@ class Coder(nn.Module):
         at_least("beam", beam, 1, whole=True)
         check_vectors(z, self.dim, None)
         table, wide = self._table(z.dtype), self._table(torch.float64)
-        rows = z.reshape(-1, self.dim).split(max(1, chunks.CHUNK_ROWS // beam))
+        rows = z.reshape(-1, self.dim).split(max(1, CHUNK_ROWS // beam))
         parts = [self._candidates(part, table, wide, beam) for part in rows]
         codes, distance = (torch.cat(column) for column in zip(*parts, strict=True))
         lead = (*z.shape[:-1], codes.shape[1])
@@ -67,7 +71,7 @@ class Coder(nn.Module):
 
     @torch.no_grad()
     def distance(self, z: Tensor, codes: Tensor) -> Tensor:
-        """How far ``z (..., dim)`` is from what ``codes (..., depth)`` stand for: ``(...)`` float64.
+        """The distance between ``z (..., dim)`` and the decoded ``codes (..., depth)``: ``(...)`` float64.
 
         The geodesic distance on the ball; in flat space ``‖x - y‖``.
         """
@@ -82,7 +86,7 @@ class Coder(nn.Module):
             with torch.autocast(z.device.type, enabled=False):
                 return distances(self._tangent(flat[rows]), tuples[rows], wide, self.curvature, self.aggregation)
 
-        return by_chunks(measure, torch.arange(len(flat), device=z.device)).view(z.shape[:-1])
+        return _by_chunks(measure, torch.arange(len(flat), device=z.device)).view(z.shape[:-1])
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
@@ -99,7 +103,7 @@ class Coder(nn.Module):
 
     @torch.no_grad()
     def points(self, z: Tensor) -> Tensor:
-        """Where ``z (..., dim)`` lies on the ball: ``(..., codebook_dim)``; in flat space, what is quantized there."""
+        """The points of ``z (..., dim)`` on the ball, ``(..., codebook_dim)``; in flat space the vectors."""
         check_vectors(z, self.dim, None)
         points, _ = to_ball(self._tangent(z.reshape(-1, self.dim)), self.curvature)
         return points.reshape(*z.shape[:-1], points.shape[-1])
@@ -159,7 +163,7 @@ class Coder(nn.Module):
         check_codes(codes, self.num_stages, self.codebook_size)
         depth = codes.shape[-1]
         put_together = cascade.prefixes if prefixes else cascade.aggregate
-        # Sums of many codes may pass near the boundary and come back: in float64 nothing is lost on the way.
+        # Partial sums may come close to the boundary: float64 keeps their digits.
         books, book_gaps = (
             self.codebooks.to(numerics.wide_dtype(self.codebooks)),
             ball.gap(self.codebooks, self.curvature),
@@ -173,4 +177,20 @@ class Coder(nn.Module):
             return self.project_out(v.to(self.codebooks.dtype))
 
         shape = (*codes.shape, self.dim) if prefixes else (*codes.shape[:-1], self.dim)
-        return by_chunks(vectors, codes.reshape(-1, depth)).reshape(shape)
+        return _by_chunks(vectors, codes.reshape(-1, depth)).reshape(shape)
+
+
+def _by_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, share: int = 1) -> Tensor:
+    """``function`` of ``rows (n, ...)``, chunk by chunk; without chunks in an exported graph.
+
+    ``share``: memory of a row, relative to the usual.
+    """
+    size = max(1, CHUNK_ROWS // share)
+    if torch.compiler.is_exporting() or rows.shape[0] <= size:
+        return function(rows)
+    first = function(rows[:size])
+    result = first.new_empty(rows.shape[0], *first.shape[1:])
+    result[:size] = first
+    for start in range(size, rows.shape[0], size):
+        result[start : start + size] = function(rows[start : start + size])
+    return result

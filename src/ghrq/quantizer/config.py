@@ -11,7 +11,7 @@ from ghrq.system.settings import Positive, Rate, Section, Share
 
 
 class QuantizerConfig(Section):
-    """What a recipe says of its quantizer. The same keys for every task."""
+    """The quantizer section of a recipe, and of the config of a model. The same keys for every task."""
 
     kind: Kind = "ghrq"
     codebook_size: Annotated[int, Field(ge=2)] = 128

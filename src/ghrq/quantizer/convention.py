@@ -1,4 +1,4 @@
-"""How codebooks are to be read, saved with them: under another rule or curvature the same numbers mean nothing."""
+"""Curvature and aggregation rule, saved with the codebooks: under others the same codes mean something else."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ RULES = ("chained", "nested")
 
 
 def convention(curvature: float, aggregation: Aggregation) -> Tensor:
-    """Curvature and rule as two whole numbers, which no change of type touches: ``(2,)`` int64."""
+    """Curvature and rule as two integers, which ``module.half()`` does not convert: ``(2,)`` int64."""
     rule = "nested" if curvature == 0.0 else aggregation  # in flat space they are one
     bits = torch.tensor(curvature, dtype=torch.float64).view(torch.int64)
     return torch.stack((bits, torch.tensor(RULES.index(rule))))

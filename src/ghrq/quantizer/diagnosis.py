@@ -1,4 +1,4 @@
-"""How well a quantizer does on given points, in numbers that can be trusted."""
+"""Measurements of quantization quality on given points, in float64."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,23 +8,23 @@ from torch import Tensor
 
 from ghrq.geometry import ball
 from ghrq.quantizer.cascade import Aggregation, aggregate, prefixes, residual
-from ghrq.quantizer.straight_through import squared_distance
+from ghrq.quantizer.routes import squared_distance
 
 BOUNDARY_RADIUS = 0.99
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything is a float or a list with one float a stage. Distances are geodesic; in flat space ``‖x - y‖``."""
+    """Each field is a float or a list with one float per stage. Distances are geodesic; in flat space ``‖x - y‖``."""
 
     residual_error: list[float]
-    """Mean ``d(ẑ_i, z)²`` when only the first i codes are used: what quantization costs."""
+    """Mean ``d(ẑ_i, z)²`` when only the first i codes are used."""
     telescoping_error: float
-    """Mean ``d(z', z)²`` of the codes and the last residual put together again: 0 if the rule undoes itself."""
+    """Mean ``d(z', z)²`` of the sum z' of the codes and the last residual: 0 if the rule telescopes."""
     usage: list[float]
     """Share of the codes that were chosen at all."""
     perplexity: list[float]
-    """``exp`` of the entropy of the choice of codes: ``codebook_size`` if all are used alike."""
+    """``exp`` of the entropy of the choice of codes: ``codebook_size`` if all are used equally."""
     radius: dict[str, float]
     """Median and greatest radius ``√c‖z‖`` of the points (``‖z‖`` in flat space)."""
     code_radius: list[float]

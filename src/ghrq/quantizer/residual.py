@@ -1,8 +1,9 @@
-"""The residual quantizer: a vector in, a short tuple of codes and the vector they stand for out."""
+"""The residual quantizer: a vector becomes a tuple of codes and the vector that the codes decode to."""
 
+import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,11 @@ from ghrq.quantizer.codebook import MovingMidpoints, Usage, forget_moments, init
 from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import check_convention, convention
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS
+from ghrq.quantizer.routes import Commitment, Gradient, Routed, RowWeights, attached_route, transport_route
 from ghrq.quantizer.scale import EncoderScale
-from ghrq.quantizer.straight_through import Commitment, Gradient, Routed, Rows, attached_route, transport_route
 from ghrq.system import distributed
 from ghrq.system.checks import at_least, check_vectors, from_to, one_of
-from ghrq.system.hub import HubMixin
+from ghrq.system.pretrained import Format, Pretrained
 
 Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
 
@@ -45,7 +46,7 @@ class Quantized(NamedTuple):
     """``()`` codebook loss plus weighted commitment loss, to add to the reconstruction loss."""
 
 
-class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-quantization", "hyperbolic"]):
+class ResidualQuantizer(Coder, Pretrained):
     """Quantize vectors into ``num_stages`` codes each, coarse to fine, on the Poincaré ball.
 
     >>> rq = ResidualQuantizer(dim=32, codebook_size=256, num_stages=4)
@@ -66,7 +67,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             sum runs over stages, the mean over vectors. Near the origin of the ball a geodesic is twice as long as
             in flat space, so these losses are 4 times the Euclidean ones there.
         aggregation: ``"nested"`` or ``"chained"``, see :mod:`ghrq.quantizer.cascade`.
-        gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.straight_through`.
+        gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.routes`.
         commitment: which stages pull the encoder: ``"first"`` or ``"every"``; the loss as a number counts all of them.
         discount: ``False`` gives the transported gradient back its factor ``λ_z²`` (for study: it diverges).
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
@@ -74,20 +75,22 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             gradient and no loss term).
         decay: of the moving averages of usage and midpoints.
         revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
-            residuals of the batch; 0 switches it off. Give optimisers that keep moments to :meth:`attach`.
+            residuals of the batch; 0 turns this off. Pass optimisers that keep moments to :meth:`attach`.
         depth_dropout: in training, each entry of the first dimension uses a random number of stages from 1 to
             ``num_stages``: ``z_hat`` is then the decode of that many of its codes.
         scale_control: keep the encoder's median radius at 0.5, see :class:`ghrq.quantizer.scale.EncoderScale`.
 
     Training mode changes usage, scale, moving midpoints and dead codes in the forward pass, so a step must not run it
-    twice: leave it out of gradient checkpointing. Compiled and GPU steps do not stop to look for NaN in their input.
+    twice: exclude it from gradient checkpointing. Compiled and GPU steps do not check their input for NaN.
 
     Attributes:
         codebooks: ``(num_stages, codebook_size, codebook_dim)``, a geoopt parameter on the ball; Riemannian
             optimisers (:mod:`ghrq.optim`, ``geoopt.optim``) keep it there, others do not.
-        revived: ``(num_stages, codebook_size)`` which codes came back since an attached optimiser last stepped.
+        revived: ``(num_stages, codebook_size)`` which codes were revived since the last step of an attached optimiser.
 
     """
+
+    _format = Format("ghrq-quantizer", "quantizer", plain=True)
 
     convention: Tensor
     revived: Tensor
@@ -155,8 +158,8 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
 
         Args:
             z: ``(..., dim)`` any vectors of flat space; the exponential map at the origin takes them to the ball.
-            mask: ``(...)`` true where ``z`` counts. Elsewhere (padding) the output is 0, the codes mean nothing, and
-                nothing is learnt.
+            mask: ``(...)`` true for valid vectors. Elsewhere (padding) the output is 0, the codes are meaningless, and
+                the vectors have no effect on training.
 
         Returns:
             ``z_hat (..., dim)`` close to ``z``, ``codes (..., num_stages)``, ``loss ()``.
@@ -212,8 +215,8 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
     ) -> None:
         """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least ``codebook_size`` vectors.
 
-        Sets the encoder scale too. When several processes train together, the first one's vectors decide.
-        ``each_stage`` is called when a stage is done: for a progress bar.
+        Sets the encoder scale too. With several processes, those of the first process are used.
+        ``each_stage`` is called after each stage: for a progress bar.
         """
         check_vectors(z, self.dim, mask)
         at_least("iterations", iterations, 1, whole=True)
@@ -246,7 +249,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             self.midpoints.restart(self.codebooks)
 
     def attach(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
-        """Let ``optimizer`` forget the moments of codes that were just revived: they belong to where the code was."""
+        """Reset the moments of ``optimizer`` for revived codes before each step: they belong to the old positions."""
 
         def forget(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             forget_moments(optimizer, self.codebooks, self.revived)
@@ -255,7 +258,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
 
     # --- inside --------------------------------------------------------------------------------------------
 
-    def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> Rows:
+    def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> RowWeights:
         lead = z.shape[:-1]
         count = lead.numel()
         if mask is None:
@@ -267,9 +270,9 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
         if self.depth_dropout and self.training and dropout:
             drawn = torch.randint(1, self.num_stages + 1, lead[:1] or (1,), device=z.device)
             depths = drawn.repeat_interleave(count // max(drawn.numel(), 1))
-        return Rows(weights, depths)
+        return RowWeights(weights, depths)
 
-    def _route(self, points: Tensor, gaps: Tensor, rows: Rows) -> Routed:
+    def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         codebooks = self.codebooks.to(points.dtype)
         if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment == "first"):
             return transport_route(
@@ -286,15 +289,15 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             discount=self.discount,
         )
 
-    def _quantize(self, points: Tensor, gaps: Tensor, rows: Rows) -> Routed:
+    def _quantize(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         routed = self._route(points, gaps, rows)
         if self.training:
             self._learn(routed, rows)
         return routed
 
     @torch.no_grad()
-    def _learn(self, routed: Routed, rows: Rows) -> None:
-        """What training changes besides gradients: usage, moving midpoints, dead codes."""
+    def _learn(self, routed: Routed, rows: RowWeights) -> None:
+        """Update the state that has no gradient: usage, moving midpoints, dead codes."""
         weights = rows.stages(self.num_stages).mT
         self.usage.update(routed.codes, weights)
         if self.midpoints is not None:
@@ -314,6 +317,16 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
         loss = self.commitment_weight * routed.commitment_loss.sum()
         return loss if self.midpoints is not None else loss + routed.codebook_loss.sum()
 
+    def _saved_config(self) -> dict[str, Any]:
+        """The arguments that make the same quantizer, untrained."""
+        names = inspect.signature(type(self)).parameters
+        stored = {name: getattr(self, name) for name in names if name not in ("decay", "scale_control")}
+        return {**stored, "decay": self.usage.decay, "scale_control": self.scale is not None}
+
+    @classmethod
+    def _from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(**config)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if f"{prefix}convention" in state_dict:
             check_convention(state_dict[f"{prefix}convention"], self.convention)
@@ -323,7 +336,7 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
             self.codebooks = ManifoldParameter(self.codebooks.data, manifold, self.codebooks.requires_grad)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ResidualQuantizer":
-        """A change of type rounds codes, perhaps out of the ball, and is not for counts and moving sums."""
+        """Keep statistics in their type, and codes inside the ball when a change of type rounds them."""
         modules = [module for module in (self.usage, self.midpoints, self.scale) if module is not None]
         kept = [(module, name, buffer) for module in modules for name, buffer in module.named_buffers()]
         super()._apply(fn, recurse)
@@ -334,6 +347,6 @@ class ResidualQuantizer(Coder, HubMixin, library_name="ghrq", tags=["residual-qu
         return self
 
     def extra_repr(self) -> str:
-        """What ``print(rq)`` says."""
+        """Text for ``print(rq)``."""
         sizes = f"{self.dim}, codebook_size={self.codebook_size}, num_stages={self.num_stages}"
         return f"{sizes}, kind={self.kind!r}, curvature={self.curvature:g}"

@@ -30,7 +30,7 @@ class EncoderScale(nn.Module):
 
     @torch.no_grad()
     def update(self, v: Tensor, weights: Tensor | None) -> None:
-        """Let a batch of tangent vectors ``v (n, d)`` count; rows of weight 0 do not."""
+        """Update from a batch of tangent vectors ``v (n, d)``; rows of weight 0 are ignored."""
         norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
         if weights is not None:
             norms = torch.where(weights > 0, norms, torch.nan)
@@ -38,7 +38,7 @@ class EncoderScale(nn.Module):
         batch = torch.stack((self.target / median, torch.ones_like(median)))
         batch = torch.where((median > 0.0) & batch[0].isfinite(), batch, 0.0)
         distributed.sum_(batch)
-        # Until a process has seen a vector that is not 0 there is nothing to follow.
+        # No update if no process has a nonzero vector.
         seen = batch[1].clamp(max=1.0)
         keep = 1.0 - (1.0 - DECAY) * seen
         self.total.mul_(keep).add_((1.0 - DECAY) * batch[0] / batch[1].clamp(min=1.0))
@@ -46,7 +46,7 @@ class EncoderScale(nn.Module):
 
     @torch.no_grad()
     def restart(self, v: Tensor) -> None:
-        """Forget all batches but this one."""
+        """Restart the average from this batch."""
         self.total.zero_()
         self.weight.zero_()
         self.update(v, None)

@@ -1,4 +1,4 @@
-"""The base class of everything that a recipe or a model's config.json may say."""
+"""The base class of the sections of recipes and of the configs of models."""
 
 from typing import Annotated
 

@@ -1,6 +1,5 @@
 """The tokenizer: encodes embeddings as hierarchical semantic IDs, and decodes them."""
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,9 +21,9 @@ from ghrq import __version__
 from ghrq.data.arrays import ArrayRows, as_rows
 from ghrq.quantizer import ResidualQuantizer
 from ghrq.quantizer.residual import Kind
-from ghrq.system.errors import UserError, require
+from ghrq.system import pretrained
+from ghrq.system.errors import UserError
 from ghrq.system.progress import make_progress
-from ghrq.tokenizer import storage
 from ghrq.tokenizer.engines import ENGINES, Engine
 from ghrq.tokenizer.model import EngineName, Model, Settings
 
@@ -32,7 +31,7 @@ from ghrq.tokenizer.model import EngineName, Model, Settings
 _DECODE_ROWS = 8192
 
 
-class Tokenizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Turn vectors into tuples of codes, coarse to fine, and back: a scikit-learn transformer.
 
     >>> tokenizer = Tokenizer(num_stages=4, codebook_size=256).fit(X)
@@ -66,6 +65,8 @@ class Tokenizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         quantizer_: the :class:`ghrq.ResidualQuantizer`; :meth:`latent` gives its input.
 
     """
+
+    _format = pretrained.Format("ghrq-tokenizer", "tokenizer")
 
     model_: Model
     n_features_in_: int
@@ -213,28 +214,27 @@ class Tokenizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else list(names),
         }
-        storage.save(Path(folder), config, self.model_.state_dict())
+        pretrained.save(Path(folder), self._format, config, self.model_.state_dict())
+
+    save_pretrained = save
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Read a folder that :meth:`save` wrote. Damaged, incomplete or other files are errors."""
-        config, weights = storage.load(Path(folder))
-        where = Path(folder) / storage.CONFIG
+        config, weights = pretrained.load(Path(folder), cls._format)
         try:
             settings = Settings(**config["params"])
             with _random_state(np.random.default_rng(0)):
                 model = Model(config["n_features"], settings)
             model.load_state_dict(weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            reason = (str(error).splitlines() or ["?"])[-1].strip()  # torch lists all tensors, one a line
-            raise UserError(
-                f"{where} and its weights do not fit together ({reason}): fit the tokenizer again"
-            ) from error
+            raise pretrained.not_fitting(Path(folder), cls._format, error) from error
         own = {"curvature": model.quantizer.curvature, "aggregation": model.quantizer.aggregation}
         if config["convention"] != own:
             raise UserError(
-                f"{where}: this tokenizer was fitted under the convention {config['convention']}, its parameters mean "
-                f"{own} here: use the ghrq that wrote it, or fit the tokenizer again"
+                f"{Path(folder) / pretrained.CONFIG}: this tokenizer was fitted under the convention "
+                f"{config['convention']}, its parameters mean {own} here: use the ghrq that wrote it, or fit the "
+                "tokenizer again"
             )
         tokenizer = cls(**config["params"])
         tokenizer.n_features_in_ = config["n_features"]
@@ -243,54 +243,7 @@ class Tokenizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         tokenizer._accept(model, settings)
         return tokenizer
 
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        private: bool | None = None,
-        revision: str | None = None,
-        token: str | None = None,
-        commit_message: str = "Upload tokenizer",
-    ) -> str:
-        """:meth:`save` to the Hugging Face Hub, as ``repo_id``; created if it does not exist. Returns its address."""
-        api = require("huggingface_hub", "hub").HfApi(token=token)
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "tokenizer"
-            self.save(folder)
-            url = api.create_repo(repo_id, private=private, exist_ok=True)
-            api.upload_folder(repo_id=url.repo_id, folder_path=folder, revision=revision, commit_message=commit_message)
-        return str(url)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name: str | Path,
-        *,
-        revision: str | None = None,
-        token: str | None = None,
-        cache_dir: str | Path | None = None,
-        local_files_only: bool = False,
-    ) -> "Tokenizer":
-        """:meth:`load` from a folder, or from the Hugging Face Hub by name (``local_files_only``: from its cache)."""
-        if Path(name).is_dir():
-            return cls.load(name)
-        hub = require("huggingface_hub", "hub")
-        try:
-            folder = hub.snapshot_download(
-                str(name),
-                revision=revision,
-                token=token,
-                cache_dir=cache_dir,
-                local_files_only=local_files_only,
-                allow_patterns=[storage.CONFIG, storage.WEIGHTS],
-            )
-        except (OSError, ValueError) as error:  # of the Hub or of the network
-            reason = str(error).strip().partition("\n")[0]
-            raise UserError(
-                f"{name} is no folder here, and the Hub did not give a tokenizer of that name ({reason}): "
-                "name a folder, or a repository as in owner/name"
-            ) from error
-        return cls.load(folder)
+    _load = load
 
     # --- internals -----------------------------------------------------------------------------------------
 

@@ -10,5 +10,6 @@ the cache; it is downloaded only on request.
 from ghrq.data.images.folder import read_image
 from ghrq.data.images.image_set import Images, Split
 from ghrq.data.images.sets import NAMES, load
+from ghrq.data.images.splits import ImageSplits, load_splits
 
-__all__ = ["NAMES", "Images", "Split", "load", "read_image"]
+__all__ = ["NAMES", "ImageSplits", "Images", "Split", "load", "load_splits", "read_image"]

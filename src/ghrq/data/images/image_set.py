@@ -25,6 +25,11 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.pixels.shape[2], self.pixels.shape[3]
+
     def take(self, rows: Tensor) -> "Images":
         """The images of ``rows``: int64 ``(m,)``, in that order, or bool ``(n,)``."""
         coarse = None if self.coarse is None else self.coarse[rows]

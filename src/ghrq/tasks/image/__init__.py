@@ -1,4 +1,4 @@
-"""Pictures: tokenizer, prior, and what the codes know of a taxonomy."""
+"""The image task: see :class:`ghrq.tasks.image.task.Image`."""
 
 from ghrq.tasks.image.task import Image
 

@@ -1,40 +1,42 @@
-"""Pictures end to end: a tokenizer, a prior over its codes, and what both of them are worth."""
+"""Images: a tokenizer, a prior over its codes, and their evaluation."""
 
 import hashlib
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR
+from torch import Tensor, nn
 
 from ghrq.data import inception
+from ghrq.data.images import ImageSplits, load_splits
+from ghrq.metrics.image_codes import validation_scores
+from ghrq.models.image_prior import ImagePrior, ImagePriorConfig
+from ghrq.models.image_tokenizer import ImageTokenizer, ImageTokenizerConfig, as_floats
 from ghrq.nets.convolutional import grid_of
-from ghrq.nets.rq_transformer import RQTransformer
 from ghrq.optim import RiemannianAdam
+from ghrq.quantizer import kmeans_start
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system import files, processes
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 from ghrq.tasks.image import evaluation
-from ghrq.tasks.image.models import GridPrior, ImageTokenizer, as_floats, make_tokenizer
-from ghrq.tasks.image.pictures import load
-from ghrq.tasks.image.recipe import ImageRecipe
+from ghrq.tasks.image.recipe import ImageData, ImageRecipe
 from ghrq.tasks.image.report import TABLES, page
 from ghrq.training.loop import Stage
-from ghrq.training.schedule import cosine_decay, shuffled
+from ghrq.training.schedule import cosine_decay
 from ghrq.training.study import Part, Study, key_axis
 from ghrq.training.task import Task
 
 MAIN, ABLATIONS = ("ghrq", "naive", "euclidean"), ("hra-only", "dhste-only")
 
-# Pictures that k-means starts from.
-_START_PICTURES = 2048
+# Images for the k-means start.
+_START_IMAGES = 2048
 
-# Steps of the tokenizer below which hardly anything is learnt; the shipped demos have about 200.
+# With fewer steps the tokenizer learns hardly anything; the shipped demos have about 200.
 _FEW_STEPS = 100
 
 
@@ -50,100 +52,100 @@ class Image(Task):
         datasets=("mnist", "cifar100", "digits"),
     )
 
+    tokenizer: ImageTokenizer
+    tokenizer_steps: int
+    prior: ImagePrior | None = None
+    """None if the recipe trains no prior."""
+
     def __init__(self, recipe: ImageRecipe, run: Any) -> None:
         super().__init__(recipe, run)
-        self.pictures = load(recipe.data)
-        self._check_pictures()
-        self.tokenizer: ImageTokenizer | None = None
-        self.prior: GridPrior | None = None
-        self._codes: Tensor | None = None
+        self.images = _load(recipe.data)
+        self._check_images()
 
     @classmethod
     def check(cls, recipe: ImageRecipe) -> None:
-        """Its pictures are there and enough for the codes, and the weights of Inception are there."""
-        train, quantizer = load(recipe.data).train, recipe.quantizer
-        pixels, positions = train.pixels[:_START_PICTURES], math.prod(grid_of(*train.pixels.shape[2:]))
+        """The images are there and enough for the codes, and the weights of Inception are there."""
+        train, quantizer = _load(recipe.data).train, recipe.quantizer
+        pixels, positions = train.pixels[:_START_IMAGES], math.prod(grid_of(*train.size))
         count = len(pixels) * positions
         if quantizer.start == "kmeans" and count < quantizer.codebook_size:
             raise UserError(
-                f"{len(pixels)} pictures give {count} vectors, too few for {quantizer.codebook_size} codes: take more "
-                "or larger pictures (data.size), a smaller quantizer.codebook_size, or quantizer.start=random"
+                f"{len(pixels)} images give {count} vectors, too few for {quantizer.codebook_size} codes: take more "
+                "or larger images (data.size), a smaller quantizer.codebook_size, or quantizer.start=random"
             )
         if recipe.tokenizer.epochs and positions * (len(train) % recipe.tokenizer.batch or recipe.tokenizer.batch) == 1:
             raise UserError(
-                f"of {len(train)} pictures in batches of {recipe.tokenizer.batch} the last is a single one, of one "
-                "vector, too little for a batch norm: another tokenizer.batch, or larger pictures (data.size)"
+                f"{len(train)} images in batches of {recipe.tokenizer.batch} leave a single one, of one vector, for "
+                "the last batch, too little for a batch norm: another tokenizer.batch, or larger images (data.size)"
             )
         if recipe.prior.conditional and len(train.label_names) < 2:
             raise UserError(
                 f"prior.conditional=true, but {recipe.data.source or recipe.data.name} has no classes: put the "
-                "pictures of each class into a subfolder, or leave the setting out"
+                "images of each class into a subfolder, or leave the setting out"
             )
         if recipe.evaluation.inception:
             inception.weights(recipe.evaluation.inception)
             inception.complete_weights()
 
-    def _check_pictures(self) -> None:
-        """A folder may have changed since the run was begun: then pictures it learnt from may be among the tests."""
+    def _check_images(self) -> None:
+        """A folder may have changed since the run started: then training images may now be among the test images."""
         digest = hashlib.sha256()
-        for images in self.pictures:
+        for images in self.images:
             digest.update(images.pixels.numpy().data)
-        noted = self.run.folder / "pictures.sha256"
+        noted = self.run.folder / "pictures.sha256"  # as in runs of 0.1.0
         if not noted.exists():
             if processes.is_main():
                 files.write(noted, digest.hexdigest())
         elif noted.read_text("utf-8") != digest.hexdigest():
             raise UserError(
-                f"the pictures in {self.recipe.data.source or self.recipe.data.name} are not those that the run in "
+                f"the images in {self.recipe.data.source or self.recipe.data.name} are not those that the run in "
                 f"{self.run.folder} was begun with: restore them, or begin a new run"
             )
 
     def stages(self) -> Iterator[Stage]:
         """See the class."""
-        self.tokenizer = make_tokenizer(self.recipe, self.pictures.train.pixels.shape[1])
-        yield self._tokenizer_stage()
-        if self.recipe.prior.epochs:
-            self.prior = self._prior()
-            yield self._prior_stage()
+        recipe, train = self.recipe, self.images.train
+        model: dict[str, Any] = {"quantizer": recipe.quantizer, "dim": recipe.tokenizer.dim}
+        channels, pixel_range = train.pixels.shape[1], recipe.tokenizer.pixel_range
+        self.tokenizer = ImageTokenizer(ImageTokenizerConfig(channels=channels, pixel_range=pixel_range, **model))
+        stage = self._tokenizer_stage()
+        self.tokenizer_steps = stage.steps
+        yield stage
+        if recipe.prior.epochs:
+            sizes = recipe.prior.model_dump(include={"width", "spatial_layers", "depth_layers", "heads", "dropout"})
+            classes = len(train.label_names) if recipe.prior.conditional else 0
+            config = ImagePriorConfig(grid=grid_of(*train.size), classes=classes, **model, **sizes)
+            self.prior = ImagePrior(config, self.tokenizer.quantizer)
+            yield self._prior_stage(self.prior)
+
+    def models(self) -> dict[str, nn.Module]:
+        """``tokenizer`` and, if it was trained, ``prior``."""
+        return {"tokenizer": self.tokenizer, **({} if self.prior is None else {"prior": self.prior})}
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
-        """Everything that the tables and the report show."""
-        assert self.tokenizer is not None
-        settings = self.recipe.tokenizer
-        steps = settings.epochs * self._tokenizer_epoch
-        if steps < _FEW_STEPS:
+        """Everything that the tables and the report show; errors are of the test images."""
+        settings, test = self.recipe.tokenizer, self.images.test
+        if self.tokenizer_steps < _FEW_STEPS:
             progress.note(
-                f"the tokenizer was trained for {steps} steps only (tokenizer.epochs={settings.epochs}, "
-                f"{len(self.pictures.train):,} pictures in batches of {settings.batch}): with more epochs or smaller "
+                f"the tokenizer was trained for {self.tokenizer_steps} steps only (tokenizer.epochs={settings.epochs}, "
+                f"{len(self.images.train):,} images in batches of {settings.batch}): with more epochs or smaller "
                 "batches it learns more"
             )
-        return evaluation.evaluate(self.recipe, self.run, self.pictures, self.tokenizer, self.prior, progress)
+        codes = self.tokenizer.encode(test.pixels, progress)
+        results = evaluation.evaluate_tokenizer(self.tokenizer, test, codes, self.run, progress)
+        if self.prior is not None:
+            results |= evaluation.evaluate_prior(
+                self.prior, self.tokenizer, self.images, codes, self.recipe, self.run, progress
+            )
+        return results
 
     @classmethod
     def report(cls, study: StudyResults) -> Page:
         """Tables 4 to 8 of the paper, and figures."""
         return page(cls.title, study)
 
-    def codes(self, progress: Progress | None = None) -> Tensor:
-        """``(n, T, num_stages)`` of the training pictures, in the smallest type that holds them; found once."""
-        if self._codes is None:
-            assert self.tokenizer is not None
-            small = torch.uint8 if self.recipe.quantizer.codebook_size <= 256 else torch.int32
-            found = evaluation.encode(self.tokenizer, self.pictures.train.pixels, progress)
-            self._codes = found.to(small).flatten(1, 2)
-        return self._codes
-
-    # --- stages ----------------------------------------------------------------------------------------------
-
-    @property
-    def _tokenizer_epoch(self) -> int:
-        """Steps of the tokenizer in an epoch."""
-        return -(-len(self.pictures.train) // self.recipe.tokenizer.batch)
-
     def _tokenizer_stage(self) -> Stage:
-        model, settings, pixels = self.tokenizer, self.recipe.tokenizer, self.pictures.train.pixels
-        assert model is not None
-        steps = settings.epochs * self._tokenizer_epoch
+        model, settings, pixels = self.tokenizer, self.recipe.tokenizer, self.images.train.pixels
         networks = [*model.encoder.parameters(), *model.decoder.parameters()]
         optimizer = RiemannianAdam(
             [
@@ -153,80 +155,76 @@ class Image(Task):
             lr=settings.rate,
         )
         model.quantizer.attach(optimizer)
-        return Stage(
-            name="tokenizer",
-            model=model,
-            optimizer=optimizer,
-            batches=shuffled(len(pixels), settings.batch, self.recipe.seed, lambda rows: pixels[rows]),
-            steps=steps,
-            steps_per_epoch=self._tokenizer_epoch,
-            scheduler=LambdaLR(optimizer, cosine_decay(steps)) if settings.decay == "cosine" else None,
+        return Stage.of(
+            "tokenizer",
+            model,
+            optimizer,
+            rows=len(pixels),
+            batch=settings.batch,
+            epochs=settings.epochs,
+            seed=self.recipe.seed,
+            take=lambda rows: pixels[rows],
+            decay=cosine_decay if settings.decay == "cosine" else None,
             begin=self._kmeans_start if self.recipe.quantizer.start == "kmeans" else None,
-            validate=self._validate,
+            validate=lambda: validation_scores(model, self.images.validation),
         )
-
-    def _validate(self) -> dict[str, float]:
-        assert self.tokenizer is not None
-        return evaluation.validate(self.tokenizer, self.pictures.validation)
 
     @torch.no_grad()
     def _kmeans_start(self, progress: Progress) -> None:
-        assert self.tokenizer is not None
-        device = self.tokenizer.quantizer.codebooks.device
-        drawn = np.random.default_rng(self.recipe.seed).permutation(len(self.pictures.train.pixels))[:_START_PICTURES]
-        pixels = self.pictures.train.pixels[torch.from_numpy(drawn)].to(device)
-        with progress.patient_bar("k-means", self.recipe.quantizer.num_stages, "stages") as bar:
-            self.tokenizer.quantizer.initialize(self.tokenizer.vectors(as_floats(pixels)), each_stage=bar.advance)
+        model, pixels = self.tokenizer, self.images.train.pixels
+        rows = np.random.default_rng(self.recipe.seed).permutation(len(pixels))[:_START_IMAGES]
+        few = pixels[torch.from_numpy(rows)].to(model.quantizer.codebooks.device)
+        kmeans_start(model.quantizer, model.vectors(as_floats(few)), progress)
 
-    def _prior(self) -> GridPrior:
-        assert self.tokenizer is not None
-        p, quantizer, train = self.recipe.prior, self.tokenizer.quantizer, self.pictures.train
-        prior = RQTransformer(
-            quantizer.dim,
-            quantizer.codebook_size,
-            quantizer.num_stages,
-            math.prod(grid_of(*train.pixels.shape[2:])),
-            width=p.width,
-            spatial_layers=p.spatial_layers,
-            depth_layers=p.depth_layers,
-            heads=p.heads,
-            dropout=p.dropout,
-            classes=len(train.label_names) if p.conditional else 0,
-        )
-        return GridPrior(prior, quantizer)
+    def _prior_stage(self, prior: ImagePrior) -> Stage:
+        settings, train = self.recipe.prior, self.images.train
+        model = PriorLosses(prior)
+        encoded: list[Tensor] = []
 
-    def _prior_stage(self) -> Stage:
-        model, settings, labels = self.prior, self.recipe.prior, self.pictures.train.labels
-        assert model is not None
-        steps_per_epoch = -(-len(labels) // settings.batch)
-        steps = settings.epochs * steps_per_epoch
-        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, fused=True)
+        def codes(progress: Progress | None = None) -> Tensor:
+            """Of the training images, in the smallest type that holds them; encoded once, when first needed."""
+            if not encoded:
+                small = torch.uint8 if self.recipe.quantizer.codebook_size <= 256 else torch.int32
+                encoded.append(self.tokenizer.encode(train.pixels, progress).to(small))
+            return encoded[0]
 
-        def take(rows: Tensor) -> dict[str, Tensor]:
-            return {"codes": self.codes()[rows], "labels": labels[rows]}
+        def begin(progress: Progress) -> None:
+            if (codes(progress) == codes()[:1, :1, :1]).all():
+                raise UserError(
+                    "every part of every training image has the same codes, so there is nothing for a prior to "
+                    "learn: train the tokenizer longer, or on more images"
+                )
+            few = codes()[:: max(1, len(train) // _START_IMAGES)]
+            prior.standardize(few.to(prior.quantizer.codebooks.device))
 
-        return Stage(
-            name="prior",
-            model=model,
-            optimizer=optimizer,
-            batches=shuffled(len(labels), settings.batch, self.recipe.seed + 1, take),
-            steps=steps,
-            steps_per_epoch=steps_per_epoch,
-            scheduler=LambdaLR(optimizer, cosine_decay(steps, settings.warmup)),
-            begin=self._standardize_prior,
+        return Stage.of(
+            "prior",
+            model,
+            torch.optim.AdamW(model.parameters(), lr=settings.rate, fused=True),
+            rows=len(train),
+            batch=settings.batch,
+            epochs=settings.epochs,
+            seed=self.recipe.seed + 1,
+            take=lambda rows: {"codes": codes()[rows], "labels": train.labels[rows]},
+            decay=partial(cosine_decay, warmup=settings.warmup),
+            begin=begin,
             clip=1.0,
         )
 
-    def _standardize_prior(self, progress: Progress) -> None:
-        """Vectors of a few dimensions and any size are to look alike to the prior, whatever the kind."""
-        assert self.prior is not None
-        assert self.tokenizer is not None
-        device = self.tokenizer.quantizer.codebooks.device
-        codes = self.codes(progress)
-        if (codes == codes[:1, :1]).all():
-            raise UserError(
-                "every part of every training picture has the same codes, so there is nothing for a prior to learn: "
-                "train the tokenizer longer, or on more pictures"
-            )
-        rows = torch.arange(0, len(codes), max(1, len(codes) // _START_PICTURES))
-        self.prior.prior.standardize(self.tokenizer.quantizer.prefixes(codes[rows].long().to(device)))
+
+class PriorLosses(nn.Module):
+    """The prior as it is trained: its transformer only, not its quantizer."""
+
+    def __init__(self, prior: ImagePrior) -> None:
+        super().__init__()
+        self.prior = prior.transformer  # the name that checkpoints of 0.1.0 have
+        self._losses = prior.losses
+
+    def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The loss of ``codes (B, h, w, num_stages)`` with ``labels (B,)``, and that of each depth."""
+        losses = self._losses(batch["codes"], batch["labels"])
+        return {"loss": losses.mean(), **{f"depth_{i}": loss for i, loss in enumerate(losses.unbind(), start=1)}}
+
+
+def _load(data: ImageData) -> ImageSplits:
+    return load_splits(data.name, data.source, data.size, data.validation)

@@ -1,4 +1,4 @@
-"""What a WordNet recipe may say."""
+"""The sections of a WordNet recipe."""
 
 from typing import Annotated, Literal
 
@@ -6,12 +6,12 @@ from pydantic import Field
 
 from ghrq.quantizer import QuantizerConfig
 from ghrq.quantizer.residual import Kind
-from ghrq.system.settings import Positive, Rate, Section
+from ghrq.system.settings import Count, Positive, Rate, Section, Share
 from ghrq.training.recipe import Recipe, Transformer
 
 
-class Data(Section):
-    """Which hierarchy, and what is held out."""
+class WordNetData(Section):
+    """The hierarchy, and its split into training and test pairs."""
 
     source: str = ""
     """A Princeton ``dict`` folder, or a file of :func:`ghrq.data.wordnet.save`; empty for the shipped nouns."""
@@ -19,58 +19,62 @@ class Data(Section):
     """Whether instance hypernyms count: 743,241 pairs with them, 663,508 without."""
     split: Literal["closure", "direct"] = "closure"
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    split_seed: Annotated[int, Field(ge=0)] = 42
-    """The split stays the same when the seed of the run changes."""
+    split_seed: Count = 42
+    """Of the split, which does not depend on the seed of the run."""
 
 
-class Encoder(Section):
+class EncoderSection(Section):
     """The continuous embedding."""
 
     dim: Positive = 16
     initial_scale: Annotated[float, Field(ge=0)] = 1.0
-    hidden: Annotated[int, Field(ge=0)] = 0
+    hidden: Count = 0
     """0: a table. Otherwise the width of the fully-connected network behind it."""
 
 
-class Quantizer(QuantizerConfig):
-    """The codes. ``random`` gives every synset a random tuple of its own: what the codes must beat."""
+class NounQuantizer(QuantizerConfig):
+    """The codes. ``random`` gives every synset a distinct random tuple: the lower bound of all codes."""
 
     kind: Kind | Literal["random"] = "ghrq"  # type: ignore[assignment]
     commitment_weight: Annotated[float, Field(ge=0)] = 1.0
     weight: Annotated[float, Field(ge=0)] = 1.0
-    warm_epochs: Annotated[int, Field(ge=0)] = 0
-    """Epochs of contrast alone, before the quantizer joins and k-means starts it."""
+    warm_epochs: Count = 0
+    """Epochs of the contrastive loss alone, before the quantizer is started and trained."""
     collisions: Literal["none", "reassign"] = "none"
-    """``reassign`` moves synsets that share a tuple to the next best free ones before the seq2seq sees them."""
+    """``reassign`` gives synsets that share a tuple the next best free ones, before the seq2seq is trained."""
+
+    def of_model(self) -> QuantizerConfig:
+        """The part of it that makes a quantizer."""
+        return QuantizerConfig(**self.model_dump(include=set(QuantizerConfig.model_fields)))
 
 
 class Contrast(Section):
     """InfoNCE over ancestors."""
 
     on: Literal["encoder", "codes"] = "encoder"
-    """Whether the pair's points are the encoder's or the quantizer's; the negatives' are always the encoder's."""
+    """Whether a pair's points are the encoder's or the quantizer's; those of negatives are always the encoder's."""
     negatives: Positive = 50
-    ancestor_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """How many of the negatives are ancestors in other pairs of the batch: frequent ones, so hard to tell apart."""
+    ancestor_share: Share = 0.0
+    """The share of negatives that are ancestors in other pairs of the batch: frequent nodes, hard to tell apart."""
     outside: Literal["closure", "train"] = "closure"
-    """What is never a negative: all true ancestors, as in the paper's runs (that is to know the held-out ones), or
-    only those that follow from the training pairs."""
+    """What is never a negative: all true ancestors, as in the paper (which uses knowledge of the test pairs), or only
+    those that follow from the training pairs."""
     temperature: Rate = 1.0
     itself: bool = True
-    """Whether the point itself, at distance 0, is among the wrong answers, as in the paper's runs."""
+    """Whether the point itself, at distance 0, is one of the negatives, as in the paper."""
 
 
 class Optimizer(Section):
     """Of encoder and codebooks; the same for every kind of quantizer."""
 
     name: Literal["sgd", "adam"] = "sgd"
-    """Riemannian, both of them."""
+    """Both are Riemannian."""
     rate: Rate = 1.0
     codebook_rate: Rate = 1.0
-    epochs: Annotated[int, Field(ge=0)] = 50
+    epochs: Count = 50
     batch: Positive = 2048
     decay: Literal["none", "linear"] = "none"
-    """``linear`` brings the rates down to 0 at the end."""
+    """``linear`` decays the learning rates to 0."""
 
 
 class Seq2Seq(Transformer):
@@ -79,18 +83,18 @@ class Seq2Seq(Transformer):
     layers: Positive = 4
     feedforward: Positive = 1024
     rate: Rate = 1e-3
-    epochs: Annotated[int, Field(ge=0)] = 10
+    epochs: Count = 10
     batch: Positive = 64
     """Synsets in a batch, each with all its training ancestors: about 8 pairs each."""
 
 
-class Evaluation(Section):
-    """How the codes are judged."""
+class WordNetEvaluation(Section):
+    """How the codes are evaluated."""
 
     k: Positive = 10
-    sources: Annotated[int, Field(ge=0)] = 0
-    """How many of the synsets with held-out ancestors are asked; 0 for all."""
-    map_sources: Annotated[int, Field(ge=0)] = 2000
+    sources: Count = 0
+    """How many of the synsets with test ancestors are used; 0 for all."""
+    map_sources: Count = 2000
     """How many synsets the mean average precision of the embedding is measured on."""
     glove: str = ""
     """File of GloVe vectors, for the similarity of synsets that share a tuple."""
@@ -99,10 +103,10 @@ class Evaluation(Section):
 class WordNetRecipe(Recipe):
     """Everything that decides a run on WordNet."""
 
-    data: Data = Data()
-    encoder: Encoder = Encoder()
-    quantizer: Quantizer = Quantizer()
+    data: WordNetData = WordNetData()
+    encoder: EncoderSection = EncoderSection()
+    quantizer: NounQuantizer = NounQuantizer()
     contrast: Contrast = Contrast()
     optimizer: Optimizer = Optimizer()
     seq2seq: Seq2Seq = Seq2Seq()
-    evaluation: Evaluation = Evaluation()
+    evaluation: WordNetEvaluation = WordNetEvaluation()

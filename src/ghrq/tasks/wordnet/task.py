@@ -1,38 +1,42 @@
-"""WordNet: embed the noun hierarchy, quantize it, and ask how much of the hierarchy the codes still know."""
+"""WordNet: embed the noun hierarchy, quantize it, and measure how much of the hierarchy the codes keep."""
 
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR
+from torch import Tensor, nn
 
 from ghrq.data import glove, wordnet
 from ghrq.data.closure import Closure, Negatives, Split, closure, split_closure, split_direct, wordnet_closure
 from ghrq.ids.collisions import resolve_reassign
-from ghrq.nets.embedding import Embedding
-from ghrq.nets.seq2seq import TupleTranslator
+from ghrq.metrics import noun_codes
+from ghrq.metrics.baselines import random_codes
+from ghrq.models.ancestors import AncestorTranslator, AncestorTranslatorConfig
+from ghrq.models.hierarchy import HierarchyEmbedding, HierarchyEmbeddingConfig
 from ghrq.optim import RiemannianAdam, RiemannianSGD
-from ghrq.quantizer import ball_units
+from ghrq.quantizer import ball_units, kmeans_start
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
-from ghrq.tasks.wordnet import evaluation
-from ghrq.tasks.wordnet.models import AncestorTranslator, HierarchyEmbedding
-from ghrq.tasks.wordnet.recipe import Data, Optimizer, WordNetRecipe
+from ghrq.tasks.wordnet.losses import AncestorLoss, ContrastiveLosses
+from ghrq.tasks.wordnet.recipe import WordNetData, WordNetRecipe
 from ghrq.tasks.wordnet.report import TABLES, page
 from ghrq.tasks.wordnet.study import STUDY
 from ghrq.training.loop import Stage
-from ghrq.training.schedule import cosine_decay, linear_decay, shuffled
+from ghrq.training.schedule import cosine_decay, linear_decay
 from ghrq.training.task import Task
 
 
 class WordNet(Task):
-    """Three stages: the embedding alone (if the recipe warms up), embedding and codes, and the seq2seq on the codes."""
+    """Three stages: the embedding alone (if the recipe has warm epochs), embedding and codes, the seq2seq on the codes.
+
+    ``quantized (n, num_stages)`` are the codes of all synsets, once they are trained. Those of the seq2seq are the
+    same, or a distinct tuple for each synset.
+    """
 
     Recipe = WordNetRecipe
     recipe: WordNetRecipe
@@ -40,16 +44,19 @@ class WordNet(Task):
     title = "WordNet: what do the codes know of the hierarchy?"
     tables = TABLES
 
+    embedding: HierarchyEmbedding | None = None
+    """None if the codes are random."""
+    quantized: Tensor
+    translator: AncestorTranslator
+
     def __init__(self, recipe: WordNetRecipe, run: Any) -> None:
         super().__init__(recipe, run)
         self.nouns, self.closure, self.split = _load(recipe.data)
         self.train = torch.from_numpy(self.split.train)
-        self.embedding: HierarchyEmbedding | None = None
-        self.translator: AncestorTranslator | None = None
 
     @classmethod
     def check(cls, recipe: WordNetRecipe) -> None:
-        """Its files are there and whole, and random codes are enough for all synsets."""
+        """Its files are there and readable, and there are enough tuples for distinct codes."""
         try:
             nouns, _, _ = _load(recipe.data)
         except (OSError, ValueError) as error:
@@ -68,134 +75,104 @@ class WordNet(Task):
 
     def stages(self) -> Iterator[Stage]:
         """See the class."""
-        recipe = self.recipe
-        if recipe.quantizer.kind != "random":
-            self.embedding = self._embedding()
-            if recipe.quantizer.warm_epochs:
-                yield self._embedding_stage("embedding", recipe.quantizer.warm_epochs, weight=0.0)
-            yield self._embedding_stage("codes", recipe.optimizer.epochs, recipe.quantizer.weight)
-        self.translator = self._translator()
+        q, size = self.recipe.quantizer, len(self.nouns.names)
+        if q.kind == "random":
+            self.quantized = codes = random_codes(size, q.codebook_size, q.num_stages, self.recipe.seed)
+        else:
+            encoder = self.recipe.encoder.model_dump()
+            model = HierarchyEmbedding(HierarchyEmbeddingConfig(size=size, quantizer=q.of_model(), **encoder))
+            self.embedding, losses = model, self._losses(model)
+            if q.warm_epochs:
+                yield self._embedding_stage("embedding", losses, q.warm_epochs, weight=0.0)
+            yield self._embedding_stage("codes", losses, self.recipe.optimizer.epochs, q.weight)
+            self.quantized = codes = model.codes()
+            if q.collisions == "reassign":
+                vectors = model.vectors()
+                codes = resolve_reassign(codes, lambda rows: vectors[rows], model.quantizer)
+        sizes = self.recipe.seq2seq.model_dump(include={"width", "layers", "heads", "feedforward", "dropout"})
+        config = AncestorTranslatorConfig(size=size, num_stages=q.num_stages, codebook_size=q.codebook_size, **sizes)
+        self.translator = AncestorTranslator(config, codes.cpu())
         yield self._translator_stage()
+
+    def models(self) -> dict[str, nn.Module]:
+        """``translator`` and, unless the codes are random, ``embedding``."""
+        return {"translator": self.translator, **({} if self.embedding is None else {"embedding": self.embedding})}
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
         """Everything that the tables and the report show."""
-        assert self.translator is not None
-        return evaluation.evaluate(
-            self.recipe,
-            self.nouns,
-            self.closure,
-            self.split,
-            self.embedding,
-            self.translator.translator,
-            self.quantized,
-            self.codes,
-            progress,
-        )
+        settings, chance = self.recipe.evaluation, np.random.default_rng(self.recipe.seed)
+        codes = self.quantized.cpu()
+        found = noun_codes.ancestor_recall(self.translator, self.split, settings.k, settings.sources, chance, progress)
+        results = {
+            "entity_recall": found["recall"]["constrained"]["entity_filtered"],
+            **noun_codes.distinctness(codes, self.closure),
+            **found,
+            "similarity": noun_codes.colliding_similarity(codes, self.nouns, settings.glove),
+            "examples": noun_codes.examples(codes, self.nouns),
+        }
+        if self.embedding is not None:
+            results |= noun_codes.embedding_scores(self.embedding, self.closure, settings.map_sources, chance)
+        return results
 
     @classmethod
     def report(cls, study: StudyResults) -> Page:
         """Tables 1, 2, 7 and 8 of the paper, WordNet's part of them, with baselines and figures."""
         return page(cls.title, study)
 
-    # --- codes -----------------------------------------------------------------------------------------------
+    def _losses(self, model: HierarchyEmbedding) -> ContrastiveLosses:
+        size, contrast = model.config.size, self.recipe.contrast
+        known = self.closure if contrast.outside == "closure" else closure(self.split.train, size)
+        return ContrastiveLosses(model, Negatives(known, size), contrast, self.recipe.quantizer.weight)
 
-    @cached_property
-    def quantized(self) -> Tensor:
-        """``(n, num_stages)`` what the quantizer, once it is trained, makes of all synsets."""
-        if self.embedding is None:
-            return self._random_codes()
-        return self.embedding.quantizer.encode(self.embedding.encoder().detach())
-
-    @cached_property
-    def codes(self) -> Tensor:
-        """``(n, num_stages)`` the tuples that the seq2seq works with: the same, or a distinct one for each synset."""
-        if self.embedding is None or self.recipe.quantizer.collisions == "none":
-            return self.quantized
-        vectors = self.embedding.encoder().detach()
-        return resolve_reassign(self.quantized, lambda rows: vectors[rows], self.embedding.quantizer)
-
-    def _random_codes(self) -> Tensor:
-        size, stages, n = self.recipe.quantizer.codebook_size, self.recipe.quantizer.num_stages, len(self.nouns.names)
-        random = np.random.default_rng(self.recipe.seed)
-        numbers = np.unique(random.integers(size**stages, size=2 * n))
-        while len(numbers) < n:
-            numbers = np.unique(np.concatenate((numbers, random.integers(size**stages, size=n))))
-        numbers = random.permutation(numbers)[:n]
-        return torch.from_numpy(np.stack([numbers // size**i % size for i in range(stages)], axis=1))
-
-    # --- stages ----------------------------------------------------------------------------------------------
-
-    def _embedding(self) -> HierarchyEmbedding:
-        recipe, size = self.recipe, len(self.nouns.names)
-        q = recipe.quantizer
-        quantizer = q.build(recipe.encoder.dim)
-        encoder = Embedding(size, recipe.encoder.dim, recipe.encoder.initial_scale, recipe.encoder.hidden)
-        known = self.closure if recipe.contrast.outside == "closure" else closure(self.split.train, size)
-        return HierarchyEmbedding(encoder, quantizer, Negatives(known, size), recipe.contrast, q.weight)
-
-    def _embedding_stage(self, name: str, epochs: int, weight: float) -> Stage:
-        model, settings = self.embedding, self.recipe.optimizer
-        assert model is not None
-        model.quantizer_weight = weight
-        steps_per_epoch = -(-len(self.train) // settings.batch)
-        steps = epochs * steps_per_epoch
-        optimizer = self._optimizer(model, settings)
-        model.quantizer.attach(optimizer)
-        return Stage(
-            name=name,
-            model=model,
-            optimizer=optimizer,
-            batches=shuffled(len(self.train), settings.batch, self.recipe.seed, self.train.__getitem__),
-            steps=steps,
-            steps_per_epoch=steps_per_epoch,
-            scheduler=LambdaLR(optimizer, linear_decay(steps)) if settings.decay == "linear" else None,
-            begin=self._kmeans_start if weight > 0.0 and self.recipe.quantizer.start == "kmeans" else None,
-        )
-
-    def _optimizer(self, model: HierarchyEmbedding, settings: Optimizer) -> torch.optim.Optimizer:
+    def _embedding_stage(self, name: str, losses: ContrastiveLosses, epochs: int, weight: float) -> Stage:
+        settings, quantizer = self.recipe.optimizer, losses.quantizer
+        losses.quantizer_weight = weight
+        # Adam does not see the units of a loss, SGD does: see ball_units.
+        units = ball_units(quantizer) if settings.name == "sgd" else 1.0
         groups = [
-            {"params": list(model.encoder.parameters()), "lr": settings.rate},
-            {"params": [model.quantizer.codebooks], "lr": settings.codebook_rate},
+            {"params": list(losses.encoder.parameters()), "lr": settings.rate},
+            {"params": [quantizer.codebooks], "lr": settings.codebook_rate / units},
         ]
-        if settings.name == "adam":
-            return RiemannianAdam(groups, lr=settings.rate)
-        groups[1]["lr"] = settings.codebook_rate / ball_units(model.quantizer)
-        return RiemannianSGD(groups, lr=settings.rate)
+        optimizer = (RiemannianSGD if settings.name == "sgd" else RiemannianAdam)(groups, lr=settings.rate)
+        quantizer.attach(optimizer)
 
-    def _kmeans_start(self, _: Progress) -> None:
-        """On every synset once: codes are for all of them, not for the few ancestors that most pairs end in."""
-        assert self.embedding is not None
-        self.embedding.quantizer.initialize(self.embedding.encoder().detach())
+        def begin(progress: Progress) -> None:
+            """Every synset counts once: codes are for all of them, not for the few that most pairs end in."""
+            kmeans_start(quantizer, losses.encoder().detach(), progress)
 
-    def _translator(self) -> AncestorTranslator:
-        q, s = self.recipe.quantizer, self.recipe.seq2seq
-        translator = TupleTranslator(
-            q.num_stages, q.codebook_size, s.width, s.layers, s.heads, s.feedforward, s.dropout
+        return Stage.of(
+            name,
+            losses,
+            optimizer,
+            rows=len(self.train),
+            batch=settings.batch,
+            epochs=epochs,
+            seed=self.recipe.seed,
+            take=self.train.__getitem__,
+            decay=linear_decay if settings.decay == "linear" else None,
+            begin=begin if weight > 0.0 and self.recipe.quantizer.start == "kmeans" else None,
         )
-        return AncestorTranslator(translator, self.codes.cpu(), self.split.train)
 
     def _translator_stage(self) -> Stage:
-        model, settings = self.translator, self.recipe.seq2seq
-        assert model is not None
+        settings, model = self.recipe.seq2seq, AncestorLoss(self.translator, self.split.train)
         nodes = torch.from_numpy(np.unique(self.split.train[:, 0]))
-        steps_per_epoch = -(-len(nodes) // settings.batch)
-        steps = settings.epochs * steps_per_epoch
-        optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, weight_decay=0.01, fused=True)
-        return Stage(
-            name="seq2seq",
-            model=model,
-            optimizer=optimizer,
-            batches=shuffled(len(nodes), settings.batch, self.recipe.seed + 1, nodes.__getitem__),
-            steps=steps,
-            steps_per_epoch=steps_per_epoch,
-            scheduler=LambdaLR(optimizer, cosine_decay(steps, settings.warmup)),
+        return Stage.of(
+            "seq2seq",
+            model,
+            torch.optim.AdamW(model.parameters(), lr=settings.rate, weight_decay=0.01, fused=True),
+            rows=len(nodes),
+            batch=settings.batch,
+            epochs=settings.epochs,
+            seed=self.recipe.seed + 1,
+            take=nodes.__getitem__,
+            decay=partial(cosine_decay, warmup=settings.warmup),
             clip=1.0,
         )
 
 
 @lru_cache(maxsize=2)
-def _load(data: Data) -> tuple[wordnet.Nouns, Closure, Split]:
-    """Nouns, closure and split: the cells of one table share them."""
+def _load(data: WordNetData) -> tuple[wordnet.Nouns, Closure, Split]:
+    """Nouns, closure and split; the runs of one table share them."""
     nouns = wordnet.from_dict(data.source) if Path(data.source or " ").is_dir() else wordnet.load(data.source or None)
     above = wordnet_closure(nouns, data.instances)
     if data.split == "closure":

@@ -1,4 +1,4 @@
-"""A person's own pictures: a trained tokenizer from the folder of its run, pictures to files of codes and back."""
+"""Image files to files of codes (``.npz``) and back, for images of any size."""
 
 import hashlib
 import io
@@ -12,53 +12,30 @@ import torch
 from torch import Tensor
 
 from ghrq.data.images import folder
+from ghrq.models.image_tokenizer import ImageTokenizer, as_bytes
 from ghrq.nets.convolutional import STRIDE, grid_of
 from ghrq.system import files
 from ghrq.system.errors import UserError, require
 from ghrq.system.progress import Progress
-from ghrq.tasks.image.evaluation import as_bytes
-from ghrq.tasks.image.models import ImageTokenizer, make_tokenizer
-from ghrq.tasks.image.recipe import ImageRecipe
-from ghrq.training.checkpoint import DamagedCheckpointError, load_checkpoint
-from ghrq.training.run import Run, step_folders
 
-_ENCODER_INPUT = "encoder.layers.0.weight"
-
-# Positions of the grid that are coded at a time: a large picture goes strip by strip, or it would take its size in
-# memory a hundred times over. A strip sees so many rows of the grid more above and below: all that the networks see.
+# Grid positions encoded or decoded at a time: a large image is processed in strips, because the networks need about a
+# hundred times its size in memory. Each strip has a margin of so many grid rows above and below, the networks' whole
+# receptive field.
 _STRIP, _MARGIN = 2**16, 2
 
 
-class Codes(NamedTuple):
-    """What a file of codes holds."""
+class ImageCodes(NamedTuple):
+    """The content of a file of codes."""
 
     codes: Tensor
     """``(h, w, num_stages)`` int64."""
     size: tuple[int, int]
-    """Height and width of the picture."""
+    """Height and width of the image."""
 
 
-def load_tokenizer(run_folder: Path) -> ImageTokenizer:
-    """The tokenizer of a run of the image task, as far as it is trained."""
-    run = Run.open(run_folder)
-    recipe = run.recipe
-    if not isinstance(recipe, ImageRecipe):
-        raise UserError(f"{run_folder} is a run of the task '{recipe.task}': name one of the task 'image'")
-    saved = step_folders(run.checkpoints("tokenizer"))
-    if not saved:
-        raise UserError(f"{run_folder} has no trained tokenizer: first {run.train_again}")
-    try:
-        checkpoint = load_checkpoint(saved[0])
-    except DamagedCheckpointError as error:  # the one before is another tokenizer, with other codes
-        raise UserError(f"{error}. Restore it; or remove that folder, and then {run.train_again}") from error
-    tokenizer = make_tokenizer(recipe, checkpoint.model[_ENCODER_INPUT].shape[1])
-    tokenizer.load_state_dict(checkpoint.model)
-    return tokenizer.eval()
-
-
-def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path, progress: Progress) -> Codes:
-    """Write the codes of a picture of any size to an ``.npz`` file."""
-    pixels = folder.read_image(picture, None, tokenizer.encoder.channels)
+def encode_file(tokenizer: ImageTokenizer, image: Path, out: Path, progress: Progress) -> ImageCodes:
+    """Write the codes of an image of any size to an ``.npz`` file."""
+    pixels = folder.read_image(image, None, tokenizer.encoder.channels)
     parts = []
     for strip in _strips(grid_of(*pixels.shape[1:]), progress):
         seen = pixels[:, STRIDE * strip.low : STRIDE * strip.high]
@@ -69,17 +46,17 @@ def encode_file(tokenizer: ImageTokenizer, picture: Path, out: Path, progress: P
         written,
         codes=codes.to(torch.int32).numpy(),
         size=np.array(pixels.shape[1:]),
-        tokenizer=np.array(_fingerprint(tokenizer)),
+        tokenizer=np.array(fingerprint(tokenizer)),
     )
     with files.telling(out):
         files.write(out, written.getvalue())
-    return Codes(codes, (pixels.shape[1], pixels.shape[2]))
+    return ImageCodes(codes, (pixels.shape[1], pixels.shape[2]))
 
 
 def decode_file(
     tokenizer: ImageTokenizer, path: Path, out: Path, progress: Progress, depth: int | None = None
-) -> Codes:
-    """Write the picture that the first ``depth`` codes (by default all) of a file stand for; by the name of ``out``."""
+) -> ImageCodes:
+    """Write the image of the first ``depth`` codes (by default all) of a file, in the format of ``out``'s suffix."""
     stages = tokenizer.quantizer.num_stages
     found = _read(path, tokenizer)
     if depth is not None and not 1 <= depth <= stages:
@@ -103,7 +80,7 @@ def decode_file(
 
 
 class _Strip(NamedTuple):
-    """Rows of a grid from ``start`` to ``stop``, and from ``low`` to ``high`` with the margins."""
+    """Rows of a grid from ``start`` to ``stop``, with margins from ``low`` to ``high``."""
 
     start: int
     stop: int
@@ -112,7 +89,7 @@ class _Strip(NamedTuple):
 
 
 def _strips(grid: tuple[int, int], progress: Progress) -> Iterator[_Strip]:
-    """A grid's rows, a strip at a time, under a bar when that takes long."""
+    """The rows of a grid in strips, with a progress bar if it takes long."""
     height, width = grid
     rows = max(1, _STRIP // width)
     with progress.patient_bar("strips", -(-height // rows)) as bar:
@@ -122,8 +99,8 @@ def _strips(grid: tuple[int, int], progress: Progress) -> Iterator[_Strip]:
             bar.advance()
 
 
-def _read(path: Path, tokenizer: ImageTokenizer) -> Codes:
-    """The codes of a file that :func:`encode_file` wrote with this very tokenizer."""
+def _read(path: Path, tokenizer: ImageTokenizer) -> ImageCodes:
+    """Read and check a file that :func:`encode_file` wrote with the same tokenizer."""
     try:
         if not zipfile.is_zipfile(path):
             named = "damaged, or cut off" if path.suffix == ".npz" else "no .npz"
@@ -137,20 +114,20 @@ def _read(path: Path, tokenizer: ImageTokenizer) -> Codes:
             height, width = (int(side) for side in size)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a file of codes ({error}): make one with ghrq image encode") from error
-    if made_by != _fingerprint(tokenizer):
-        raise UserError(f"{path} was encoded by another tokenizer, or before this one was trained on: encode it anew")
+    if made_by != fingerprint(tokenizer):
+        raise UserError(f"{path} was encoded by another tokenizer, or before this one was trained on: encode it again")
     rq, grid = tokenizer.quantizer, grid_of(height, width)
     if codes.shape != (*grid, rq.num_stages):
         raise UserError(
-            f"{path} is damaged: a picture of {width} × {height} has codes of shape {(*grid, rq.num_stages)}, "
-            f"these have {codes.shape}: encode it anew"
+            f"{path} is damaged: an image of {width} × {height} has codes of shape {(*grid, rq.num_stages)}, "
+            f"these have {codes.shape}: encode it again"
         )
     if codes.min() < 0 or codes.max() >= rq.codebook_size:
         wrong = codes.min() if codes.min() < 0 else codes.max()
-        raise UserError(f"{path} is damaged: the code {wrong} is not from 0 to {rq.codebook_size - 1}: encode it anew")
-    return Codes(torch.from_numpy(codes.astype(np.int64)), (height, width))
+        raise UserError(f"{path} is damaged: the code {wrong} is not from 0 to {rq.codebook_size - 1}: encode it again")
+    return ImageCodes(torch.from_numpy(codes.astype(np.int64)), (height, width))
 
 
-def _fingerprint(tokenizer: ImageTokenizer) -> str:
-    """Of the codebooks: with others, codes mean something else."""
+def fingerprint(tokenizer: ImageTokenizer) -> str:
+    """A checksum of the codebooks: codes belong to one set of codebooks."""
     return hashlib.sha256(tokenizer.quantizer.codebooks.detach().cpu().numpy()).hexdigest()[:16]

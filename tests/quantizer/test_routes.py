@@ -7,7 +7,7 @@ from torch.func import jacrev
 from ghrq import ball
 from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.cascade import aggregate, residual
-from ghrq.quantizer.straight_through import Rows, attached_route, transport_route
+from ghrq.quantizer.routes import RowWeights, attached_route, transport_route
 
 D, N, K = 5, 4, 16
 
@@ -22,7 +22,7 @@ def quantizer(kind, **settings):
 
 
 def even_rows(n):
-    return Rows(torch.full((n,), 1.0 / n, dtype=torch.float64), None)
+    return RowWeights(torch.full((n,), 1.0 / n, dtype=torch.float64), None)
 
 
 def gradients(output, *inputs):
@@ -43,7 +43,7 @@ def test_the_closed_form_is_the_definition(c, aggregation, discount, uneven):
     rows = even_rows(64)
     if uneven:
         weights = torch.rand(64, dtype=torch.float64)
-        rows = Rows(weights / weights.sum(), torch.randint(1, N + 1, (64,)))
+        rows = RowWeights(weights / weights.sum(), torch.randint(1, N + 1, (64,)))
     fast = transport_route(z, ball.gap(z.detach(), c), codebooks, c, rows, aggregation=aggregation, discount=discount)
     gradient = "transport" if c > 0.0 else "identity"
     slow = attached_route(
@@ -71,7 +71,7 @@ def test_in_float32_near_the_boundary_the_gradients_keep_their_digits():
     results = []
     for dtype in (torch.float32, torch.float64):
         leaf, books = z.to(dtype).requires_grad_(), codebooks.to(dtype).requires_grad_()
-        rows = Rows(torch.full((256,), 1 / 256, dtype=dtype), None)
+        rows = RowWeights(torch.full((256,), 1 / 256, dtype=dtype), None)
         routed = transport_route(leaf, ball.gap(z).to(dtype), books, 1.0, rows, aggregation="nested", discount=True)
         loss = routed.codebook_loss.sum() + routed.commitment_loss.sum()
         results.append((routed, *gradients(loss, leaf, books), *gradients(routed.point.sum(), leaf)))

@@ -1,0 +1,33 @@
+"""Trained models by name: ``ghrq.models.ImageTokenizer.from_pretrained("runs/x/models/tokenizer")``.
+
+Each is a folder with config.json and model.safetensors, or a repository of the Hugging Face Hub. Imported when first
+used: ``import ghrq.models`` does not wait for torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ghrq.models.ancestors import AncestorTranslator
+    from ghrq.models.hierarchy import HierarchyEmbedding
+    from ghrq.models.image_prior import ImagePrior
+    from ghrq.models.image_tokenizer import ImageTokenizer
+
+__all__ = ["AncestorTranslator", "HierarchyEmbedding", "ImagePrior", "ImageTokenizer"]
+
+_MODULES = {
+    "AncestorTranslator": "ancestors",
+    "HierarchyEmbedding": "hierarchy",
+    "ImagePrior": "image_prior",
+    "ImageTokenizer": "image_tokenizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'ghrq.models' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ghrq.models.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

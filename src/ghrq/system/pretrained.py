@@ -1,0 +1,214 @@
+"""Models as folders: config.json and model.safetensors, written atomically, checked when read, shared on the Hub.
+
+config.json names the format, its version and the checksum of the weights; the header of the weights has the checksum
+of the config. So neither file can change, or come from another model, without an error.
+"""
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import safetensors
+import safetensors.torch
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from ghrq.system import files
+from ghrq.system.errors import UserError, require
+from ghrq.system.settings import Section
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+class Format(NamedTuple):
+    """What config.json says of the kind of model."""
+
+    name: str
+    """Such as ``ghrq-tokenizer``."""
+    title: str
+    """What messages call the model, such as ``tokenizer``."""
+    version: int = 1
+    plain: bool = False
+    """Whether folders without format and checksums are read too: ghrq 0.1.0 saved with huggingface_hub's mixin."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a damaged folder."""
+        return f"fetch or make the {self.title} again"
+
+
+def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Write a model to a temporary folder and rename it to ``folder``. Replaces an older model, but no other files."""
+    if folder.exists():
+        _check_replaceable(folder, form)
+    content = {"format": form.name, "version": form.version, **files.plain(config)}
+    tensors = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
+    with files.telling(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with files.draft(folder) as draft:
+            draft.mkdir()
+            # Not save_file: it makes files that other users cannot read, and its errors do not say what the disk says.
+            files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": _digest(content)}))
+            files.write_json(draft / CONFIG, content | {"sha256": {WEIGHTS: _sha256(draft / WEIGHTS)}})
+
+
+def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Config and weights that :func:`save` wrote; a :class:`UserError` if the folder holds anything else."""
+    for path in (folder, folder / CONFIG, folder / WEIGHTS):
+        if not path.exists():
+            raise UserError(f"{path} is missing: a {form.title} is a folder with {CONFIG} and {WEIGHTS}; {form.remedy}")
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except ValueError as error:  # JSON's and Unicode's
+        raise UserError(f"{path} is damaged ({error}): {form.remedy}") from error
+    if form.plain and isinstance(config, dict) and "format" not in config:
+        return config, _read_weights(folder / WEIGHTS, form)[0]
+    if not isinstance(config, dict) or config.get("format") != form.name:
+        raise UserError(f"{path} does not describe {form.title}s: its format is not {form.name!r}")
+    if config.get("version") != form.version:
+        raise UserError(
+            f"{path} has version {config.get('version')} of the format, this ghrq reads version {form.version}: "
+            f"use the ghrq that wrote it, or make the {form.title} again"
+        )
+    sums = config.pop("sha256", None)
+    path = folder / WEIGHTS
+    if not isinstance(sums, dict) or sums.get(WEIGHTS) != _sha256(path):
+        raise UserError(
+            f"{path} is damaged or of another {form.title}: its checksum is not that in {CONFIG}; {form.remedy}"
+        )
+    weights, digest = _read_weights(path, form)
+    if digest != _digest(config):
+        raise UserError(f"{folder / CONFIG} is not what was written together with {WEIGHTS}: {form.remedy}")
+    return {key: value for key, value in config.items() if key not in ("format", "version")}, weights
+
+
+class Pretrained:
+    """Mixin for models: ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``.
+
+    By default for an ``nn.Module`` that is made from its config alone, ``Model(config)``, and keeps it as ``config``.
+    """
+
+    _format: ClassVar[Format]
+    Config: ClassVar[type[Section]]
+    """The type of ``config``."""
+    config: Any
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``folder`` with config.json and model.safetensors, atomically; an older model there is replaced."""
+        assert isinstance(self, nn.Module)
+        save(Path(folder), self._format, self._saved_config(), self.state_dict())
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+    ) -> Self:
+        """Load a folder, or ``owner/name`` of the Hugging Face Hub; ``local_files_only``: from its cache alone."""
+        if Path(name).is_dir():
+            return cls._load(Path(name))
+        hub = require("huggingface_hub", "hub")
+        try:
+            folder = hub.snapshot_download(
+                str(name),
+                revision=revision,
+                token=token,
+                cache_dir=cache_dir,
+                local_files_only=local_files_only,
+                allow_patterns=[CONFIG, WEIGHTS],
+            )
+        except (OSError, ValueError) as error:  # network errors and refused names
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError(
+                f"{name} is not a folder here, and the Hub has no {cls._format.title} of that name ({reason}): "
+                "name a folder, or a repository as in owner/name"
+            ) from error
+        return cls._load(Path(folder))
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | None = None,
+        commit_message: str = "",
+    ) -> str:
+        """Upload to the Hugging Face Hub as ``repo_id``, which is created if it does not exist. Returns its address."""
+        api = require("huggingface_hub", "hub").HfApi(token=token)
+        message = commit_message or f"Upload {self._format.title}"
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "model"
+            self.save_pretrained(folder)
+            url = api.create_repo(repo_id, private=private, exist_ok=True)
+            api.upload_folder(repo_id=url.repo_id, folder_path=folder, revision=revision, commit_message=message)
+        return str(url)
+
+    def _saved_config(self) -> dict[str, Any]:
+        """What config.json says of this model."""
+        return self.config.model_dump(mode="json")
+
+    @classmethod
+    def _from_config(cls, config: dict[str, Any]) -> Self:
+        """An untrained model from the content of config.json; a ``ValueError`` if that does not describe one."""
+        return cls(cls.Config.model_validate(config))  # type: ignore[call-arg]
+
+    @classmethod
+    def _load(cls, folder: Path) -> Self:
+        config, weights = load(folder, cls._format)
+        try:
+            with torch.random.fork_rng(devices=[]):  # the initial values are random, and replaced
+                model = cls._from_config(config)
+            assert isinstance(model, nn.Module)
+            model.load_state_dict(weights)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise not_fitting(folder, cls._format, error) from error
+        model.eval()
+        return model
+
+
+def not_fitting(folder: Path, form: Format, error: Exception) -> UserError:
+    """The error of a config that this version cannot build, or of weights that do not fit it."""
+    if isinstance(error, ValidationError):
+        reason = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    else:
+        reason = (str(error).splitlines() or ["?"])[-1].strip()  # torch reports every tensor on a line of its own
+    return UserError(f"{folder / CONFIG} and its weights do not fit together ({reason}): make the {form.title} again")
+
+
+def _read_weights(path: Path, form: Format) -> tuple[dict[str, Tensor], str | None]:
+    """The tensors, and the checksum of the config that was written with them."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            digest = (file.metadata() or {}).get("config")
+            return {name: file.get_tensor(name) for name in file.keys()}, digest  # noqa: SIM118 - not a dict
+    except SafetensorError as error:
+        raise UserError(f"{path} is damaged ({error}): {form.remedy}") from error
+
+
+def _check_replaceable(folder: Path, form: Format) -> None:
+    """Only a model or an empty folder may be replaced: other files must not be lost."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file: name a folder for the {form.title}")
+    others = sorted(path.name for path in folder.iterdir() if path.name not in (CONFIG, WEIGHTS))
+    if others:
+        raise UserError(f"{folder} holds other files, such as {others[0]}: name a new folder, or remove them first")
+
+
+def _digest(config: dict[str, Any]) -> str:
+    """The checksum of what a config says, whatever its layout."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
