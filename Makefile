@@ -1,13 +1,12 @@
-# Two commands on a fresh machine with Python 3.11 and make: `make demo` and `make test`.
-# Both set up .venv first; once it is there they start at once.
+# On a fresh machine with Python 3.11 and make: `make demo` and `make test`. Both set up .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types check clean
+.PHONY: help demo test quick lint types check hooks clean
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 # torch comes first and pinned: a plain requirement would pull gigabytes of CUDA onto a machine without a GPU.
@@ -17,21 +16,27 @@ $(READY): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## train on WordNet's nouns, compare ghrq, naive and euclidean, write a report with pictures
+demo: $(READY)  ## train on WordNet's nouns, compare ghrq, naive and euclidean, write a report with figures
 	$(BIN)/ghrq reproduce wordnet --budget demo --out runs/wordnet-demo
 
-# A process for each core, each with one thread: most tests are too small to share one computation.
-test: $(READY)  ## run the tests
+# One process a core with one thread each: most tests are too small for several threads.
+test: $(READY)  ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-lint: $(READY)  ## style
+quick: $(READY)  ## run the tests without the slow ones, in at most 90 seconds on 2 cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+lint: $(READY)  ## check the style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)  ## static types
+types: $(READY)  ## check the types
 	$(BIN)/mypy
 
-check: lint types test  ## all that CI runs
+check: lint types test  ## run everything that CI runs
 
-clean:  ## forget the environment
+hooks: $(READY)  ## check the style and the types at every commit
+	$(BIN)/pre-commit install
+
+clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
-"""Every test starts from the same random state; commands run as a user runs them, or in a process of their own."""
+"""Every test starts with the same seed; commands run in this process or, with ``command``, in their own."""
 
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def command(tmp_path_factory):
         error_file = folder / f"{len(started)}.txt"
         process = context.Process(target=run_command, args=(arguments, error_file, die_after, file_limit))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", str(HERE))
+            patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
             patch.setenv("OMP_NUM_THREADS", "1")
             process.start()
         started.append(process)

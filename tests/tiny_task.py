@@ -1,10 +1,12 @@
-"""A real task, only small: an autoencoder around the real quantizer, then a model that predicts its codes.
+"""A real but small task: an autoencoder around the real quantizer, then a model that predicts its codes.
 
 It has what makes resuming hard: k-means at the start, dead codes that come back, dropout, random depths, a scheduler,
 two kinds of optimisers, a second stage that builds on the first.
 """
 
 import math
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -17,10 +19,8 @@ from torch.nn import functional as F
 from ghrq import ResidualQuantizer
 from ghrq.optim import RiemannianAdam
 from ghrq.system import processes
-from ghrq.training.loop import Stage
-from ghrq.training.recipe import Recipe, Section
-from ghrq.training.study import Part, Study, key_axis
-from ghrq.training.task import Task
+from ghrq.system.errors import UserError
+from ghrq.training import Part, Recipe, Section, Stage, Study, Task, key_axis
 
 
 class Quantizer(Section):
@@ -152,7 +152,7 @@ class Tiny(Task):
 
 
 class Slow(Tiny):
-    """Its runs can be interrupted: while a file ``hold`` lies beside their folder, they all but stand still."""
+    """Its runs can be interrupted: while there is a file ``hold`` next to the folder of the runs, a step takes 1 s."""
 
     study = Study([Part(f"{RECIPES}/slow.toml", [key_axis("kind", "quantizer.kind", ["ghrq"], ["euclidean"])])])
 
@@ -160,3 +160,25 @@ class Slow(Tiny):
         if step > 4 and (self.run.folder.parent.parent / "hold").exists():
             time.sleep(1.0)
         return super().rows(step, salt)
+
+
+class Mistake(Tiny):
+    """Fails with a user's mistake as soon as the run beside it has begun, as do the next two in their ways."""
+
+    def stages(self):
+        while not list(self.run.folder.parent.glob("other/metrics.jsonl")):
+            time.sleep(0.05)
+        self.fail()
+
+    def fail(self):
+        raise UserError("mistake: remedy")
+
+
+class Bug(Mistake):
+    def fail(self):
+        return {}["a bug"]
+
+
+class Killed(Mistake):
+    def fail(self):
+        os.kill(os.getpid(), signal.SIGKILL)

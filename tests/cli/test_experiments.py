@@ -1,4 +1,4 @@
-"""The commands, as a user meets them: help, results, and one clear line for a mistake."""
+"""The commands as a user sees them: help, results, and one clear line for a mistake."""
 
 import json
 import os
@@ -62,16 +62,63 @@ def test_train_then_eval_then_runs(ghrq, recipe_file, tmp_path):
 
 
 def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
-    arguments = ("reproduce", "tiny_task:Tiny", "--budget", "demo", "--seeds", 2, "--grid")
+    arguments = ("reproduce", "tiny_task:Tiny", "--budget", "demo", "--seeds", 2, "--grid", "--jobs", 1)
     code, out, err = ghrq(*arguments)
     assert (code, out.splitlines()[-1]) == (0, "report: runs/tiny-demo/report.html")
     table = (tmp_path / "runs" / "tiny-demo" / "tables.md").read_text()
     assert [line.split()[1] for line in table.splitlines() if "±" in line] == ["GHRQ", "Euclidean"]
-    assert "4 of 4: euclidean-s1" in err
+    names = ["ghrq-s0", "euclidean-s0", "ghrq-s1", "euclidean-s1"]
+    assert [line for line in err.splitlines() if " of 4: " in line] == [
+        f"{count} of 4: {name}" for count, name in enumerate(names, start=1)
+    ]
+    results = json.loads((tmp_path / "runs" / "tiny-demo" / "euclidean-s1" / "results.json").read_text())
+    assert results["axes"] == {"recipe": "demo", "kind": "euclidean", "seed": 1}
     code, _, err = ghrq(*arguments)
     assert code == 0
     assert err.count("is finished") == 4
     assert (tmp_path / "runs" / "tiny-demo" / "tables.md").read_text() == table
+
+
+def test_reproduce_goes_on_with_runs_of_version_0_1(ghrq, tmp_path):
+    """Their recipes have no axes, and the study gives them theirs."""
+    arguments = ("reproduce", "tiny_task:Tiny", "--budget", "demo")
+    assert ghrq(*arguments)[0] == 0
+    folder = tmp_path / "runs" / "tiny-demo" / "ghrq-s0"
+    recipe, results = ((folder / name).read_text() for name in ("recipe.toml", "results.json"))
+    (folder / "recipe.toml").write_text(recipe.partition("\n[axes]")[0] + "\n" + recipe[recipe.index("[training]") :])
+    assert "axes" not in (folder / "recipe.toml").read_text()
+    (folder / "results.json").unlink()
+    assert ghrq("eval", folder)[0] == 0
+    assert json.loads((folder / "results.json").read_text()).keys() == json.loads(results).keys() - {"axes"}
+    (folder / "results.json").unlink()
+    assert ghrq(*arguments)[0] == 0
+    assert (folder / "recipe.toml").read_text() == recipe
+    assert (folder / "results.json").read_text() == results
+
+
+def test_a_run_that_this_version_cannot_read_names_the_way_out(ghrq, recipe_file):
+    assert ghrq("train", recipe_file, "--out", "old")[0] == 0
+    with Path("old/recipe.toml").open("a") as file:
+        file.write("\n[codebook]\nsize = 3\n")
+    for command in (("train", "--resume", "old"), ("eval", "old")):
+        code, _, err = ghrq(*command)
+        assert code == 2
+        assert "old/recipe.toml: unknown key 'codebook'" in err
+        assert f"The run was made by ghrq {__version__}, this is {__version__}: correct its recipe.toml" in err
+    assert "finished" in ghrq("runs", "old")[1]
+
+
+def test_help_of_reproduce_lists_what_the_studies_offer(ghrq):
+    from ghrq.training.task import task_class, task_names
+
+    out = " ".join(ghrq("reproduce", "--help")[1].split())
+    assert set(task_names()) >= {"image", "wordnet"}
+    for name in task_names():
+        study = task_class(name).study
+        assert f"{name} --budget " in out
+        assert all(dataset in out for dataset in study.datasets)
+        for axis in (axis for part in study.parts for axis in part.axes if axis.grid):
+            assert f"--grid adds {axis.name} {', '.join(map(str, axis.grid))}" in out
 
 
 @pytest.mark.parametrize(
@@ -96,9 +143,9 @@ def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
         (["eval", "gone"], "gone is not a run"),
         (["runs", "gone"], "there is no folder gone"),
         (["reproduce", "wordnot"], "unknown task 'wordnot'; did you mean 'wordnet'?"),
-        (["reproduce", "wordnet", "--budget", "huge"], "'huge' is not one of"),
+        (["reproduce", "wordnet", "--budget", "huge"], "--budget huge: expected one of demo, cpu, paper"),
         (["reproduce", "wordnet", "--seeds", "0"], "Invalid value for '--seeds'"),
-        (["reproduce", "wordnet", "--dataset", "mnist"], "--dataset mnist: there is but one: leave the option out"),
+        (["reproduce", "wordnet", "--dataset", "mnist"], "--dataset mnist: there is only one: leave it out"),
         (["reproduce", "image", "--dataset", "cifar10"], "--dataset cifar10: did you mean 'cifar100'?"),
         (["tran"], "No such command 'tran'"),
     ],
@@ -169,7 +216,7 @@ def test_runs_names_what_is_damaged(ghrq, recipe_file):
         *("runs/small", "tiny_task:Tiny", "damaged", "prior", "2", "results.json", "cannot", "be", "read")
     ]
     code, _, err = ghrq("train", "--resume", "runs/small")
-    assert (code, err.count("'ghrq eval runs/small' writes it anew")) == (2, 1)
+    assert (code, err.count("'ghrq eval runs/small' replaces it")) == (2, 1)
     assert ghrq("eval", "runs/small")[0] == 0
     assert ghrq("runs")[1].splitlines()[1].split()[2] == "finished"
 
@@ -181,7 +228,7 @@ def test_debug_shows_where_it_came_from(monkeypatch, tmp_path):
 
 
 def test_a_bug_is_not_hidden(monkeypatch, recipe_file):
-    monkeypatch.setattr("ghrq.training.train.begin", lambda *_, **__: {}["a bug"])
+    monkeypatch.setattr("ghrq.training.train.open_run", lambda *_, **__: {}["a bug"])
     with pytest.raises(KeyError, match="a bug"):
         cli.main(["train", str(recipe_file)])
 
@@ -202,6 +249,7 @@ def test_missing_accelerate_names_the_extra(recipe_file, ghrq, monkeypatch):
     assert not Path("other").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_itself_does_not_import_torch():
     """``ghrq/__init__.py`` aside: the package is entered without running it."""
     script = """
@@ -211,12 +259,12 @@ def test_the_command_line_itself_does_not_import_torch():
         package.__version__ = "0"
         sys.modules["ghrq"] = package
         from ghrq.cli import main
-        for command in ("train", "reproduce"):
+        for command in (["--help"], ["train", "--help"], ["recipes"]):
             try:
-                main([command, "--help"])
+                main(command)
             except SystemExit as end:
                 assert end.code == 0
-        import ghrq.recipes, ghrq.training.recipe, ghrq.training.run, ghrq.tasks
+        import ghrq.recipes, ghrq.training, ghrq.training.recipe, ghrq.training.run, ghrq.training.study
         heavy = {"torch", "accelerate", "geoopt", "tensorboard", "matplotlib", "scipy"} & set(sys.modules)
         assert not heavy, heavy
     """
@@ -247,6 +295,7 @@ def test_an_empty_out_is_not_the_folder_one_is_in(command: tuple[str, ...], ghrq
 RECIPES = [sys.executable, "-m", "ghrq", "recipes"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
 @pytest.mark.parametrize(
     ("unbuffered", "message"),
@@ -262,6 +311,7 @@ def test_a_full_standard_output_is_told_without_a_traceback(unbuffered: str, mes
     assert (done.returncode, done.stderr) == (1, f"error: {message}\n")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_news() -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -46,6 +46,7 @@ def _pages(keep: str, **variables: str) -> tuple[bool, int]:
     return bool(kept), pages
 
 
+@pytest.mark.slow
 @recent_glibc
 def test_a_step_gets_hardly_any_pages_from_the_system() -> None:
     assert _pages("False")[1] > PAGES / 4
@@ -54,6 +55,7 @@ def test_a_step_gets_hardly_any_pages_from_the_system() -> None:
     assert pages < PAGES / 10
 
 
+@pytest.mark.slow
 @recent_glibc
 def test_the_users_own_settings_stay() -> None:
     kept, pages = _pages("keep_freed()", MALLOC_TRIM_THRESHOLD_="131072")

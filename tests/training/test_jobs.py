@@ -1,122 +1,97 @@
-"""Runs side by side: the same numbers as one after the other, bars and errors of all of them in one place."""
+"""Several runs at a time: the same numbers as one after the other, and progress and errors of all in one place."""
 
 import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
-from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
-from ghrq.data.wheels import DownloadError
 from ghrq.system.errors import StoppedError, UserError
-from ghrq.system.progress import Bar, Progress
-from ghrq.training.jobs import how_many, side_by_side
+from ghrq.system.progress import Progress
+from ghrq.system.relay import Relay
+from ghrq.training.jobs import _stop, how_many
 from ghrq.training.run import runs
-from ghrq.training.train import train_all
+from ghrq.training.study import PlannedRun
+from ghrq.training.train import run_study
+from recorded import Record
 from tiny_task import Slow
 
-
-class Record(Progress):
-    """Everything that was shown."""
-
-    def __init__(self):
-        self.notes, self.bars = [], {}
-
-    def note(self, text):
-        self.notes.append(text)
-
-    @contextmanager
-    def bar(self, label, total, done=0, unit=""):
-        shown = self.bars[label] = {"total": total, "done": done, "unit": unit, "text": "", "open": True}
-
-        class Shown(Bar):
-            def advance(self, amount=1, text=""):
-                shown["done"] += amount
-                shown["text"] = text or shown["text"]
-
-        yield Shown()
-        shown["open"] = False
+pytestmark = pytest.mark.slow
 
 
-def busy(item, progress):
-    """What the other processes do in these tests."""
-    with progress.bar("working", 5, done=1, unit="pieces") as bar:
-        for _ in range(4):
-            bar.advance(text=f"on {item}")
-    match item:
-        case "mistake":
-            raise UserError("mistake: remedy")
-        case "download":
-            raise DownloadError("no net: remedy")
-        case "bug":
-            return {}["a bug"]
-        case "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "endless":
-            time.sleep(3600)
-    return os.getpid()
-
-
-def test_bars_of_all_and_few_processes():
-    progress = Record()
-    assert side_by_side(busy, {}, 2, progress) == {}
-    results = side_by_side(busy, {name: name for name in "abcde"}, 2, progress)
-    assert list(results) == list("abcde")
-    assert len(set(results.values())) == 2
-    assert os.getpid() not in results.values()
-    expected = {"total": 5, "done": 5, "unit": "pieces", "open": False}
-    assert progress.bars == {f"{name}: working": expected | {"text": f"on {name}"} for name in "abcde"}
-
-
-@pytest.mark.parametrize(
-    ("item", "error", "message"),
-    [
-        ("mistake", UserError, "^mistake: remedy$"),
-        ("download", UserError, "^no net: remedy$"),
-        ("bug", RuntimeError, r"(?s)return {}\[\"a bug\"\].*KeyError"),
-        ("killed", StoppedError, r"the process of one has been killed \(SIGKILL\).*--jobs 1 goes on"),
-    ],
-)
-def test_the_first_error_ends_all(item, error, message):
-    progress = Record()
-    with pytest.raises(error, match=message):
-        side_by_side(busy, {"other": "endless", "one": item}, 2, progress)
-    assert not any(bar["open"] for bar in progress.bars.values())
+def planned(**recipes):
+    return [PlannedRun(name, {"recipe": "tiny", "seed": recipe.seed}, recipe) for name, recipe in recipes.items()]
 
 
 def test_the_same_numbers_as_one_after_the_other(tiny, tmp_path):
-    recipes = {f"seed-{seed}": tiny(seed=seed, steps=3) for seed in range(2)} | {"bad": tiny(rate=1e38)}
+    study = planned(zero=tiny(seed=0, steps=3), bad=tiny(rate=1e38), one=tiny(seed=1, steps=3))
     progress = Record()
-    together = train_all(recipes, tmp_path / "together", progress, jobs=2)
-    alone = train_all(recipes, tmp_path / "alone", Progress())
-    assert list(together) == list(alone)
-    assert [together[name] for name in ("seed-0", "seed-1")] == [alone[name] for name in ("seed-0", "seed-1")]
-    assert list(together["bad"]) == ["error"]
-    assert "2 of 3: seed-1" in progress.notes
-    assert progress.bars["seed-1: autoencoder"]["done"] == 3
+    together = run_study(study, tmp_path / "together", progress, jobs=2)
+    alone = run_study(study, tmp_path / "alone", Progress())
+    assert [run.axes for run in together] == [run.axes for run in alone]
+    assert [run.results for run in together] == [run.results for run in alone]
+    assert together[0].results["error"] != together[2].results["error"]
+    assert together[1].error.replace("together", "alone") == alone[1].error
+    assert "stage 'autoencoder' diverged" in together[1].error
+    assert [run.error for run in together[::2]] == ["", ""]
+    assert "3 of 3: one" in progress.notes
+    assert progress.bars["one: autoencoder"][:3] == (3, 3, "steps")
+    again = Record()
+    assert run_study(study[::2], tmp_path / "together", again, jobs=2) == together[::2]
+    assert sum("is finished" in note for note in again.notes) == 2
 
 
-def wait_until(true, errors, seconds=120):
+@pytest.mark.parametrize(
+    ("task", "error", "message"),
+    [
+        ("Mistake", UserError, "^one: mistake: remedy$"),
+        ("Bug", StoppedError, r"(?s)^one: Traceback .*return {}\[\"a bug\"\].*KeyError"),
+        ("Killed", StoppedError, r"the process of one has been killed \(SIGKILL\).*--jobs 1 goes on"),
+    ],
+)
+def test_the_first_error_ends_the_others_which_save(task, error, message, tiny, tmp_path):
+    progress = Record()
+    hold = tmp_path / "hold"
+    hold.touch()
+    study = planned(
+        other=tiny(steps=40).model_copy(update={"task": "tiny_task:Slow"}),
+        one=tiny().model_copy(update={"task": f"tiny_task:{task}"}),
+    )
+    with pytest.raises(error, match=message) as told:
+        run_study(study, tmp_path / "runs", progress, jobs=2)
+    assert told.value.exit_code == error.exit_code
+    assert all(last for *_, last in progress.bars.values())
+    (other,) = runs(tmp_path / "runs" / "other")
+    assert other.state == "interrupted"
+    assert 0 < other.step < 40
+
+
+def wait_until(true, errors, process=None, seconds=120):
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, errors.read_text()
+        assert process is None or process.is_alive(), errors.read_text()
         time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    return train_all(Slow.cells("cpu", 2, False, ""), tmp_path_factory.mktemp("runs"), Progress())
+    return run_study(Slow.study.plan("cpu", seeds=2), tmp_path_factory.mktemp("runs"), Progress())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_and_gone_on_with(number, command, undisturbed, tmp_path):
-    """A signal to the first process alone: the others save what they have, nobody is left behind."""
+    """A signal to the parent alone: its children save a checkpoint and end."""
     arguments = ("reproduce", "tiny_task:Slow", "--seeds", 2, "--jobs", 2, "--out", tmp_path / "runs")
     hold = tmp_path / "hold"
     hold.touch()
     process, errors = command(*arguments)
-    wait_until(lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2, errors)
+    wait_until(lambda: len(list(tmp_path.glob("runs/*/metrics.jsonl"))) == 2, errors, process)
     os.kill(process.pid, number)
     process.join(60)
     if number == signal.SIGKILL:
@@ -131,8 +106,24 @@ def test_stopped_and_gone_on_with(number, command, undisturbed, tmp_path):
     process, errors = command(*arguments)
     process.join(120)
     assert process.exitcode == 0, errors.read_text()
-    for seed, expected in enumerate(undisturbed.values()):
-        assert json.loads((tmp_path / f"runs/ghrq-{seed}/results.json").read_text()) == expected
+    for expected in undisturbed:
+        found = json.loads((tmp_path / "runs" / expected.folder.name / "results.json").read_text())
+        assert found == expected.results
+
+
+def test_a_second_interrupt_does_not_wait_for_the_children():
+    script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _stop([SimpleNamespace(process=process, relay=Relay("one", Progress()))])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.wait(10) == -signal.SIGKILL
+    process.stdout.close()
 
 
 def test_how_many_at_a_time(monkeypatch):

@@ -12,6 +12,8 @@ from ghrq.system.signals import StopSignals, termination_raises
 from ghrq.training.checkpoint import load_checkpoint
 from ghrq.training.run import Run, runs
 
+pytestmark = pytest.mark.slow
+
 STEPS = 24
 
 

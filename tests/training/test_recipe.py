@@ -4,11 +4,13 @@ import math
 import tomllib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ghrq.recipes import shipped, summary
 from ghrq.system.errors import UserError
 from ghrq.training.recipe import load_recipe
-from ghrq.training.task import task_class
+from ghrq.training.task import task_class, task_names
 from tiny_task import Tiny, TinyRecipe
 
 TASK = 'task = "tiny_task:Tiny"\n'
@@ -31,6 +33,20 @@ def test_defaults_are_filled_in_and_stored(write):
     assert (recipe.name, recipe.seed, recipe.quantizer.kind, recipe.training.clip) == ("small", 0, "ghrq", math.inf)
     assert tomllib.loads(recipe.toml())["quantizer"] == {"kind": "ghrq", "codes": 16, "noise": True}
     assert load_recipe(write("again.toml", recipe.toml())) == recipe
+
+
+@given(st.floats(min_value=0, exclude_min=True), st.floats(), st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_stored_recipe_reads_back_exactly(tmp_path_factory, clip, rate, label):
+    recipe = TinyRecipe(
+        task="tiny_task:Tiny",
+        name="a 'name' with \"quotes\", ünïcode",
+        axes={"kind": label, "size": 3, "a key, quoted": "x"},
+        optimizer={"rate": rate},
+        training={"clip": clip, "trackers": ("tensorboard", "wandb")},
+    )
+    path = tmp_path_factory.getbasetemp() / "stored.toml"
+    path.write_text(recipe.toml(), encoding="utf-8")
+    assert repr(load_recipe(path)) == repr(recipe)  # NaN is not equal to itself
 
 
 def test_extends_merges_tables_deeply(write):
@@ -140,6 +156,19 @@ def test_a_task_of_ones_own_is_found_by_module_or_in_the_current_folder(tmp_path
     monkeypatch.setattr("sys.path", [place for place in __import__("sys").path if place])
     monkeypatch.chdir(tmp_path)
     assert task_class("my_own_task:Mine").__name__ == "Mine"
+
+
+def test_a_shipped_task_is_a_module_with_one_class(tmp_path, monkeypatch):
+    import ghrq.tasks
+
+    monkeypatch.setattr(ghrq.tasks, "__path__", [*ghrq.tasks.__path__, str(tmp_path)])
+    for name, text in (("toy_one", "class One(Tiny): pass"), ("toy_none", ""), ("_helper", "")):
+        (tmp_path / f"{name}.py").write_text(f"from tiny_task import Tiny\n{text}\n")
+    assert {"toy_one", "toy_none", "wordnet"} <= set(task_names())
+    assert "_helper" not in task_names()
+    assert task_class("toy_one").__name__ == "One"
+    with pytest.raises(TypeError, match=r"ghrq\.tasks\.toy_none must define one subclass of Task, got \[\]"):
+        task_class("toy_none")
 
 
 def test_every_shipped_recipe_is_right_and_says_what_it_is_for():

@@ -13,7 +13,8 @@ from ghrq.system.progress import Progress
 from ghrq.training.checkpoint import load_checkpoint, newest_step
 from ghrq.training.loop import Stage, fit
 from ghrq.training.run import Run, runs
-from ghrq.training.train import evaluate, train, train_all
+from ghrq.training.study import PlannedRun
+from ghrq.training.train import evaluate, run_study, train
 
 
 class Pull(nn.Module):
@@ -252,7 +253,9 @@ def test_a_damaged_checkpoint_costs_only_time(tiny, tmp_path):
     assert sorted(map(str, metrics[0])) == sorted(map(str, metrics[1]))
 
 
-def test_a_diverged_cell_does_not_stop_the_others(tiny, tmp_path):
-    results = train_all({"bad": tiny(rate=1e38), "good": tiny(steps=2)}, tmp_path, Progress())
-    assert list(results["bad"]) == ["error"]
-    assert results["good"] == json.loads((tmp_path / "good" / "results.json").read_text())
+def test_a_diverged_run_does_not_stop_the_others(tiny, tmp_path):
+    recipes = {"bad": tiny(rate=1e38), "good": tiny(steps=2)}
+    bad, good = run_study([PlannedRun(name, {}, recipe) for name, recipe in recipes.items()], tmp_path, Progress())
+    assert "diverged" in bad.error
+    assert (bad.results, good.error) == ({}, "")
+    assert good.results == json.loads((tmp_path / "good" / "results.json").read_text())

@@ -12,15 +12,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import tiny_task
 from ghrq.training.checkpoint import load_checkpoint
 from ghrq.training.run import Run
 from ghrq.training.train import train
+
+pytestmark = pytest.mark.slow
 
 
 def torchrun(*arguments):
     """``ghrq`` in two processes; a group of their own, so that a signal can be sent to all."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ghrq"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join([str(Path(tiny_task.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [*command, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,11 @@ import typer
 
 
 def out_option(help: str) -> Any:
-    """The option ``--out``, which must not be empty: an unset variable of the shell is not the folder one is in."""
-    return typer.Option(metavar="PATH", parser=_named, help=help)
+    """The option ``--out``. An empty value, such as from an unset shell variable, is an error."""
+    return typer.Option(metavar="PATH", parser=_non_empty, help=help)
 
 
-def _named(text: str) -> Path:
+def _non_empty(text: str) -> Path:
     if not text:
         raise typer.BadParameter("it is empty: name a file or a folder")
     return Path(text)

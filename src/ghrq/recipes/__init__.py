@@ -13,6 +13,6 @@ def shipped() -> dict[str, Path]:
 
 
 def summary(path: Path) -> str:
-    """What a recipe is for: its first comment line."""
+    """The first comment line of a recipe, which says what it is for."""
     first = path.read_text("utf-8").partition("\n")[0]
     return first.lstrip("# ") if first.startswith("#") else ""

@@ -1,1 +1,1 @@
-"""Plumbing without any mathematics: errors, atomic files, progress, processes, signals, checks."""
+"""Plumbing without mathematics: errors, atomic files, progress, processes, signals, checks."""

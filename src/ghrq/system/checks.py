@@ -1,6 +1,6 @@
-"""The user's mistakes, said plainly before anything changes.
+"""Checks of arguments, with clear messages.
 
-Values are looked at in eager mode on the CPU; a compiled or GPU step does not stop for it.
+Values are checked in eager mode on the CPU only, so that a compiled or GPU step does not wait.
 """
 
 import math
@@ -21,7 +21,7 @@ def one_of(name: str, value: Choice, choices: tuple[Choice, ...]) -> Choice:
 
 
 def at_least(name: str, value: float, least: int, whole: bool = False) -> None:
-    """``value`` must be a finite number of at least ``least``, perhaps a whole one."""
+    """``value`` must be a finite number of at least ``least``, and a whole one if ``whole``."""
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         raise ValueError(f"{name} must be a {'whole ' if whole else ''}number, got {value!r}")
     if not least <= value < math.inf:
@@ -55,8 +55,8 @@ def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
         raise ValueError(
             f"expected a boolean mask of shape {tuple(z.shape[:-1])}, got {mask.dtype} of shape {tuple(mask.shape)}"
         )
-    # A sum is one fast pass and finite unless something is wrong (or overflows, which the second look tells apart).
-    if not _looks(z) or math.isfinite(z.sum().item()):
+    # A sum is one fast pass, and finite if all values are; it may also overflow, so a second check follows.
+    if not _has_values(z) or math.isfinite(z.sum().item()):
         return
     bad = ~z.isfinite().all(-1)
     bad = bad if mask is None else bad & mask
@@ -77,7 +77,7 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
         )
     if codes.dtype.is_floating_point or codes.dtype.is_complex or codes.dtype == torch.bool:
         raise ValueError(f"expected integer codes, got {codes.dtype}")
-    if _looks(codes) and codes.numel():
+    if _has_values(codes) and codes.numel():
         low, high = (int(value) for value in codes.long().aminmax())
         if low < 0 or high >= codebook_size:
             wrong = low if low < 0 else high
@@ -86,8 +86,8 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
             )
 
 
-def _looks(tensor: Tensor) -> bool:
+def _has_values(tensor: Tensor) -> bool:
     if torch.compiler.is_compiling() or tensor.device.type != "cpu":
         return False
-    # Inside torch.func transforms there is no value to look at.
+    # Inside torch.func transforms there are no values.
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

@@ -1,12 +1,14 @@
-"""What goes wrong and is nobody's bug: a message without a traceback, with its exit code."""
+"""Errors that the user can act on: the command line prints their message without a traceback."""
 
+import difflib
 import importlib
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
 
 class UserError(ValueError):
-    """A mistake in what was asked for. The message says what was given, what is expected, and the remedy."""
+    """A mistake in the input. The message says what was given, what is expected, and the remedy."""
 
     exit_code = 2
 
@@ -14,17 +16,22 @@ class UserError(ValueError):
 class StoppedError(RuntimeError):
     """A run that ended early, its last good checkpoint intact. The message says why, and how to go on."""
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
+    exit_code = 1
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        if exit_code is not None:
+            self.exit_code = exit_code
 
 
 class DivergedError(StoppedError):
-    """Training came to a loss or to parameters that are not finite."""
+    """The loss or the parameters are not finite any more."""
+
+    exit_code = 3
 
 
 def require(module: str, extra: str) -> Any:
-    """Import ``module``; if its package is not installed, say which extra of ghrq brings it."""
+    """Import ``module``; if its package is not installed, the error names the extra of ghrq that installs it."""
     try:
         found: ModuleType = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -33,3 +40,9 @@ def require(module: str, extra: str) -> Any:
             raise
         raise UserError(f"this needs {package}, which is not installed: pip install 'ghrq[{extra}]'") from error
     return found
+
+
+def did_you_mean(given: str, known: Collection[str], otherwise: str, cutoff: float = 0.6) -> str:
+    """A hint for an unknown name: the most similar of the known ones, or ``otherwise``."""
+    near = difflib.get_close_matches(given, known, n=1, cutoff=cutoff)
+    return f"did you mean '{near[0]}'?" if near else otherwise

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Atomic writes: a file is complete or not there, whatever happens while it is written."""
 
 import json
 import math
@@ -16,12 +16,12 @@ from ghrq.system.errors import UserError
 
 @contextmanager
 def draft(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path``, for a file or a folder, that becomes ``path`` if nothing goes wrong."""
+    """A temporary path beside ``path``, for a file or a folder, which is renamed to ``path`` unless an error occurs."""
     _remove_orphans(path)
     temporary = path.with_name(_draft_name(path, str(os.getpid())))
     try:
         yield temporary
-        if path.is_dir() and temporary.is_dir():  # not in one step: the old one is moved away first
+        if path.is_dir() and temporary.is_dir():  # two steps: a folder cannot replace another
             old = path.with_name(f".{path.name}.{os.getpid()}.old")
             os.replace(path, old)
             os.replace(temporary, path)
@@ -34,7 +34,7 @@ def draft(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, content: str | bytes | Iterable[bytes]) -> None:
-    """Write a file (text as UTF-8, bytes, or pieces of them) under a temporary name, and see it safely on the disk."""
+    """Write a file (text as UTF-8, bytes, or pieces of bytes) atomically, and flush it to the disk."""
     if isinstance(content, str | bytes):
         content = [content.encode() if isinstance(content, str) else content]
     with draft(path) as temporary, temporary.open("wb") as file:
@@ -46,7 +46,7 @@ def write(path: Path, content: str | bytes | Iterable[bytes]) -> None:
 
 @contextmanager
 def telling(path: Path) -> Iterator[None]:
-    """Let errors of the system tell the user that it was ``path``, file or folder, that could not be written."""
+    """Turn an ``OSError`` into a message that names ``path``, the file or folder that could not be written."""
     try:
         yield
     except OSError as error:
@@ -54,15 +54,15 @@ def telling(path: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """:func:`write` a value as JSON that any reader takes: NaN and infinite numbers become ``null``."""
+    """:func:`write` a value as standard JSON: NaN and infinite numbers become ``null``."""
     write(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """Read what :func:`write_json` wrote of a table; ``remedy`` ends the error if that is not what is there."""
+    """Read a JSON object; if the file is damaged, the message ends with ``remedy``."""
     try:
         value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:  # neither JSON nor, perhaps, text
+    except ValueError as error:  # not JSON, or not UTF-8
         raise UserError(f"{path} is damaged, it is not valid JSON ({error}): {remedy}") from error
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}): {remedy}") from error
@@ -72,7 +72,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The same value in JSON's types; numbers of torch and numpy become Python's, NaN and infinity ``None``."""
+    """``value`` in JSON's types: tensors and arrays become lists, NaN and infinity ``None``."""
     match value:
         case dict():
             return {str(key): plain(inner) for key, inner in value.items()}
@@ -90,7 +90,7 @@ def plain(value: Any) -> Any:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new and renamed entries of a folder durable, where the system has a way to ask for it."""
+    """Flush new and renamed entries of a folder to the disk, where the system can."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -101,13 +101,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def _draft_name(path: Path, process: str) -> str:
-    """With the name of the machine: another one that shares the disk has processes of its own."""
+    """With the name of the machine, as another one that shares the disk may have a process of the same number."""
     return f".{path.name}.{re.sub('[^A-Za-z0-9-]', '-', platform.node())}.{process}.tmp"
 
 
 def _remove_orphans(path: Path) -> None:
     """Remove drafts of ``path`` that processes of this machine left when they were killed."""
-    with suppress(OSError):  # somebody else's
+    with suppress(OSError):  # another user's folder
         for entry in path.parent.iterdir():
             process = entry.suffixes[-2].removeprefix(".") if len(entry.suffixes) > 1 else ""
             if process.isdecimal() and entry.name == _draft_name(path, process) and _is_dead(int(process)):
@@ -115,13 +115,13 @@ def _remove_orphans(path: Path) -> None:
 
 
 def _is_dead(process: int) -> bool:
-    if os.name == "nt":  # there, signal 0 would end it
+    if os.name == "nt":  # where signal 0 ends a process
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except (PermissionError, OverflowError):  # somebody else's; no number of a process
+    except (PermissionError, OverflowError):  # another user's process; not a process number
         pass
     return False
 

@@ -1,22 +1,21 @@
-"""What one training step frees is what the next one asks for: the process keeps it."""
+"""Keep freed memory in the process, as the next training step needs the same amount."""
 
 import ctypes
 import os
 import sys
 
-# From glibc's malloc.h: how much free memory stays with the process, and from which size on a block is none of it.
+# From glibc's malloc.h: how much free memory the process keeps, and the size from which blocks are not part of it.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
-# Blocks of the larger size are more than the manual allows, and than older versions take.
+# The larger threshold is above the documented limit, which older versions enforce.
 _KEPT, _BLOCKS = 2**30, (2**28, 2**25)
 
 
 def keep_freed() -> bool:
-    """Ask the C library to keep up to 1 GiB of freed memory; whether it does.
+    """Ask the C library to keep up to 1 GiB of freed memory; returns whether it does.
 
-    Otherwise the activations of a step go back to the system and come again page by page, each cleared first: about a
-    tenth of the training of an image tokenizer on two cores. Someone who sets ``MALLOC_…`` or ``GLIBC_TUNABLES`` has
-    decided that already.
+    Otherwise the activations of each step are returned to the system, and new pages are cleared for the next: about a
+    tenth of the training time of an image tokenizer on two cores. The user's ``MALLOC_…`` or ``GLIBC_TUNABLES`` win.
     """
     if sys.platform != "linux" or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return False

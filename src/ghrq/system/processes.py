@@ -1,4 +1,4 @@
-"""One process or many: who is first, and Accelerate set up the same way everywhere."""
+"""Training in one process or in several: rank, world size, and the set-up of Accelerate."""
 
 import os
 from datetime import timedelta
@@ -6,13 +6,13 @@ from typing import Any
 
 from ghrq.system.errors import require
 
-# What torchrun and accelerate launch set, and then the MPI launchers that Accelerate knows.
+# Set by torchrun and accelerate launch, and by the MPI launchers that Accelerate supports.
 _RANK = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 _SIZE = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
 def rank() -> int:
-    """Which of the processes this is, from 0. Known before torch is: the launcher says it in the environment."""
+    """The number of this process, from 0. It is read from the environment, so torch is not imported."""
     return _first(_RANK, 0)
 
 
@@ -22,30 +22,30 @@ def world_size() -> int:
 
 
 def is_main() -> bool:
-    """Whether this is the process that writes files and talks to the user."""
+    """Whether this is the first process, the only one that writes files and messages."""
     return rank() == 0
 
 
 def accelerator() -> Any:
-    """An ``accelerate.Accelerator``; the first one joins the processes together.
+    """An ``accelerate.Accelerator``; the first call connects the processes.
 
-    The others wait while the first evaluates, which may take longer than the usual timeouts. Autocast is left to the
-    loop: Accelerate allows one precision a process, and a process may run several recipes.
+    The timeout is long because the others wait while the first process evaluates. Autocast is left to the loop:
+    Accelerate allows one precision a process, and a process may run several recipes.
     """
     import torch
 
     accelerate = require("accelerate", "train")
-    patience = accelerate.InitProcessGroupKwargs(timeout=timedelta(days=1))
-    # A model may have parameters that a loss does not reach; with one process that is no error, so nor is it with more.
+    timeout = accelerate.InitProcessGroupKwargs(timeout=timedelta(days=1))
+    # Parameters without a gradient are no error with one process, so they are none with several.
     unused = accelerate.DistributedDataParallelKwargs(find_unused_parameters=True)
     many = world_size() > 1
-    # Without a GPU, Accelerate joins processes only if told that it is meant so.
+    # Without a GPU, Accelerate connects processes only if cpu=True.
     cpu = many and not torch.accelerator.is_available()
-    return accelerate.Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[patience, unused] if many else [])
+    return accelerate.Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[timeout, unused] if many else [])
 
 
 def from_main(value: Any) -> Any:
-    """The first process's ``value``, on every process."""
+    """The ``value`` of the first process, on every process."""
     if world_size() == 1:
         return value
     accelerator()

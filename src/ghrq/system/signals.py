@@ -1,6 +1,6 @@
-"""A polite end: SIGINT, SIGTERM and SIGHUP are noted, and the loop stops when its step is done.
+"""Graceful shutdown: on SIGINT, SIGTERM and SIGHUP the training loop stops after its step.
 
-Outside the loop there is nothing to finish: there they end what is going on at once.
+Outside the loop they raise an exception at once.
 """
 
 import os
@@ -15,16 +15,16 @@ from ghrq.system import processes
 
 
 def _endings() -> list[signal.Signals]:
-    """SIGTERM, and SIGHUP, which a terminal sends when it is closed; not on Windows, nor under ``nohup``."""
+    """SIGTERM, and SIGHUP, which a closed terminal sends; Windows has none, and ``nohup`` ignores it."""
     hangup = getattr(signal, "SIGHUP", None)
     return [signal.SIGTERM, *([hangup] if hangup and signal.getsignal(hangup) != signal.SIG_IGN else [])]
 
 
 class StopSignals:
-    """While inside, ``received`` is the number of the first signal that asked to stop, or 0.
+    """Inside the context, ``received`` is the number of the first signal, or 0.
 
-    A second Ctrl-C, with ``twice``, does not wait any longer. Outside the main thread Python delivers no signals, and
-    nothing changes.
+    With ``twice``, a second Ctrl-C raises ``KeyboardInterrupt``. Outside the main thread, where Python delivers no
+    signals, it does nothing.
     """
 
     def __init__(self, twice: bool) -> None:
@@ -48,7 +48,7 @@ class StopSignals:
 
 
 class Terminated(KeyboardInterrupt):
-    """What SIGTERM and SIGHUP raise within :func:`termination_raises`, as Ctrl-C raises its ``KeyboardInterrupt``."""
+    """Raised by SIGTERM and SIGHUP within :func:`termination_raises`, as Ctrl-C raises ``KeyboardInterrupt``."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -57,10 +57,9 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def termination_raises() -> Iterator[None]:
-    """While inside, SIGTERM and SIGHUP raise :class:`Terminated` instead of ending Python without a word.
+    """Inside the context, SIGTERM and SIGHUP raise :class:`Terminated` instead of killing the process.
 
-    Not where processes work together: one that waits for another is deaf to Python's handlers, and would hold up the
-    launcher that ends them all.
+    Not with several processes: Python's handlers do not run while one waits for another, so the launcher would wait.
     """
     if threading.current_thread() is not threading.main_thread() or processes.world_size() > 1:
         yield
@@ -68,7 +67,7 @@ def termination_raises() -> Iterator[None]:
     owner = os.getpid()
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:  # a forked worker has the handler too, and is ended like any other
+        if os.getpid() != owner:  # a forked worker inherits the handler
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         else:
@@ -83,5 +82,5 @@ def termination_raises() -> Iterator[None]:
 
 
 def exit_code(error: KeyboardInterrupt) -> int:
-    """What a shell calls an end by the signal that raised ``error``."""
+    """128 + the number of the signal that raised ``error``, as in shells."""
     return 128 + (error.number if isinstance(error, Terminated) else signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Checkpoints: one folder each, whole or not there, in safetensors and JSON.
+"""Checkpoints: one folder each, written atomically, in safetensors and JSON.
 
 ::
 
@@ -8,7 +8,7 @@
         state.json             everything else: step, parameter groups, scheduler, random states
         SHA256SUMS             of the three, as ``sha256sum -c`` reads it
 
-The two newest are kept. A damaged one is noticed and the one before is taken.
+The two newest are kept. If the newest is damaged, the one before is used.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class DamagedCheckpointError(UserError):
 
 @dataclass
 class Checkpoint:
-    """All that training needs to go on as if it had never stopped."""
+    """Everything that training needs to resume exactly."""
 
     step: int
     model: dict[str, Tensor]
@@ -52,7 +52,7 @@ class Checkpoint:
     random: list[dict[str, Any]]
     """The random states of each process."""
     loop: dict[str, Any]
-    """What the loop remembers besides."""
+    """The loop's own state."""
 
     @classmethod
     def of(
@@ -64,14 +64,14 @@ class Checkpoint:
         random: list[dict[str, Any]],
         loop: dict[str, Any],
     ) -> "Checkpoint":
-        """The present state; tensors are shared, not copied."""
+        """The current state; tensors are shared, not copied."""
         schedule = None if scheduler is None else scheduler.state_dict()
         return cls(step, model.state_dict(), optimizer.state_dict(), schedule, random, loop)
 
     def restore(self, optimizer: Optimizer, scheduler: LRScheduler | None) -> None:
-        """Put optimiser and scheduler back. The model comes before: it may have to move to its device first."""
+        """Load the state of optimiser and scheduler, after that of the model."""
         optimizer.load_state_dict(self.optimizer)
-        # load_state_dict gives state the parameter's type, and Adam's makes a tensor of a counter: back to what it was.
+        # load_state_dict casts state to the parameter's type, and Adam's turns a counter into a tensor: undo both.
         numbers = [number for group in self.optimizer["param_groups"] for number in group["params"]]
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for number, parameter in zip(numbers, parameters, strict=True):
@@ -83,21 +83,14 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint into the folder of its stage; older ones than the two newest go. Returns its own folder."""
+    """Write a checkpoint into the folder of its stage, and keep only the two newest. Returns its own folder."""
     path = folder / f"step-{checkpoint.step:08d}"
-    draft = folder / f".{path.name}.tmp"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob(".step-*"):  # of a kill in the midst of a save or a removal
-            shutil.rmtree(leftover)
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(".step-*"):  # of a process that was killed
+        shutil.rmtree(leftover)
+    with files.draft(path) as draft:
         draft.mkdir()
         _write(draft, checkpoint)
-        _remove(path)  # there already if it was damaged, and the step has come again
-        os.rename(draft, path)
-        files.sync_folder(folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
     for old in step_folders(folder)[KEPT:]:
         _remove(old)
     return path
@@ -123,7 +116,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def newest_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint | None:
-    """The newest good checkpoint of a stage, ``None`` if there is none at all; ``note`` hears of damaged ones."""
+    """The newest intact checkpoint of a stage, ``None`` if it has none; ``note`` is called for damaged ones."""
     paths = step_folders(folder)
     for path in paths:
         try:
@@ -156,7 +149,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _separate(tensors: dict[str, Any]) -> dict[str, Tensor]:
-    """As safetensors wants them: on the CPU, contiguous, none sharing its memory with another."""
+    """As safetensors needs them: on the CPU, contiguous, without shared memory."""
     seen: set[int] = set()
     separate = {}
     for name, value in tensors.items():
@@ -177,11 +170,10 @@ def _sha256(path: Path, sync: bool = False) -> str:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint: first its name, so that a kill on the way leaves none that is half there."""
-    if path.exists():
-        hidden = path.with_name(f".{path.name}.old")
-        os.rename(path, hidden)
-        shutil.rmtree(hidden)
+    """Remove a checkpoint, renamed first: a kill on the way must not leave an incomplete one."""
+    hidden = path.with_name(f".{path.name}.old")
+    os.rename(path, hidden)
+    shutil.rmtree(hidden)
 
 
 def non_finite(model: nn.Module) -> list[str]:

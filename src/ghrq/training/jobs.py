@@ -1,25 +1,23 @@
-"""Several runs at a time, each in a process of its own with its share of the cores.
+"""Several runs at a time, each in its own process (``ghrq train --resume FOLDER``) with its share of the cores.
 
-Models that a CPU can train are too small to share one among cores: two runs side by side, a core each, are done long
-before two runs on both cores one after the other.
+Models that a CPU can train are too small for several cores: two runs at a time, with a core each, end long before two
+runs one after the other on both cores.
 """
 
-import multiprocessing
 import os
 import signal
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from queue import SimpleQueue
 
 from ghrq.system import processes
-from ghrq.system.errors import StoppedError, UserError
-from ghrq.system.progress import Bar, Progress, SteadyBar
+from ghrq.system.errors import DivergedError, StoppedError, UserError
+from ghrq.system.progress import FORMAT_VARIABLE, Progress
+from ghrq.system.relay import Relay
 from ghrq.system.signals import exit_code
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from ghrq.training.run import Run
 
 MOST = 4  # by default: each has the data in memory
 
@@ -36,174 +34,106 @@ def how_many(asked: int | None, count: int) -> int:
         asked = 1
     elif asked is None:
         cores = torch.get_num_threads()
-        # Three runs on two cores: all at once, or one core would be idle while the third run has the other.
+        # Three runs on two cores start together: otherwise one core would be idle during the third run.
         asked = min(count if count <= 1.5 * cores else cores, MOST)
     return max(1, min(asked, count))
 
 
-def side_by_side(
-    work: Callable[[Item, Progress], Result], items: Mapping[str, Item], jobs: int, progress: Progress
-) -> dict[str, Result]:
-    """``work(item, progress)`` for each of the items, ``jobs`` at a time; returns the results by name, in that order.
+def complete_in_processes(runs: Iterable[Run], jobs: int, progress: Progress) -> dict[str, str]:
+    """Train and evaluate ``runs``, ``jobs`` at a time; returns the messages of diverged runs by the folder's name.
 
-    ``work``, the items and the results travel between processes, so all of them can be pickled. The first error ends
-    the others, which may save their state, and is raised.
+    Any other error of a run stops the others, which save a checkpoint first, and is raised.
     """
-    waiting, results, workers = list(items.items()), dict[str, Result](), list[_Worker]()
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // jobs))  # the children's number, which a new run folder records
+    waiting, children, diverged = iter(runs), list[_Child](), dict[str, str]()
+    lines: SimpleQueue[tuple[_Child, str | None]] = SimpleQueue()
     try:
-        for _ in range(min(jobs, len(items))):
-            workers.append(_Worker(work, jobs, progress))
-            workers[-1].give(*waiting.pop(0))
-        while busy := [worker for worker in workers if worker.name]:
-            ready = wait([worker.connection for worker in busy])
-            for worker in busy:
-                if worker.connection not in ready or not worker.listen():
-                    continue
-                results[worker.name] = worker.result
-                worker.name = ""
-                if waiting:
-                    worker.give(*waiting.pop(0))
+        while True:
+            while len(children) < jobs and (run := next(waiting, None)) is not None:
+                if run.results is None:
+                    children.append(_Child(run, progress, lines))
+                else:
+                    progress.note(f"{run.folder} is finished")
+            if not children:
+                return diverged
+            child, line = lines.get()
+            if line is not None:
+                child.relay.read(line)
+                continue
+            children.remove(child)
+            message = child.end()
+            if message:
+                diverged[child.run.folder.name] = message
+                progress.note(f"{child.run.folder.name}: {message}")
     except KeyboardInterrupt as error:
         raise StoppedError("stopped. To go on: the same reproduce command again", exit_code=exit_code(error)) from None
     finally:
-        _end(workers)
-    return {name: results[name] for name in items}
+        _stop(children)
+        torch.set_num_threads(threads)
 
 
-def _end(workers: list["_Worker"]) -> None:
-    """End all processes: those at work may save their state first; a second Ctrl-C does not wait for that."""
-    try:
-        for worker in workers:
-            worker.process.terminate()
-        for worker in workers:
-            worker.drain()
-            worker.process.join()
-    except KeyboardInterrupt:
-        for worker in workers:
-            worker.process.kill()
-        raise
+class _Child:
+    """The process of one run. A thread puts the lines of its standard error into ``lines``, then ``None``."""
 
-
-class _Worker:
-    """A process, what it works on (``name``, empty if it waits), and the bars that it wants to be shown."""
-
-    def __init__(self, work: Callable[[Any, Progress], Any], jobs: int, progress: Progress) -> None:
+    def __init__(self, run: Run, progress: Progress, lines: "SimpleQueue[tuple[_Child, str | None]]") -> None:
         import torch
 
-        context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads, dead
-        self.connection, theirs = context.Pipe()
-        threads = max(1, torch.get_num_threads() // jobs)
-        self.process = context.Process(target=_serve, args=(theirs, work, threads))
-        self.process.start()
-        theirs.close()
-        self.name = ""
-        self.result: Any = None
-        self._progress, self._bars = progress, dict[int, tuple[ExitStack, Bar]]()
+        variables = {
+            FORMAT_VARIABLE: "json",
+            "GHRQ_DEBUG": "",  # errors as one message; status.json has the traceback
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # to find the same task
+        }
+        self.run, self.relay, self._progress = run, Relay(run.folder.name, progress), progress
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ghrq", "train", "--resume", str(run.folder)],
+            env=os.environ | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        )
+        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
-    def give(self, name: str, item: Any) -> None:
-        self.name = name
-        self.connection.send((item,))
+    def _read(self, lines: "SimpleQueue[tuple[_Child, str | None]]") -> None:
+        for line in self.process.stderr or ():
+            lines.put((self, line))
+        lines.put((self, None))
 
-    def listen(self) -> bool:
-        """Receive a message; whether it was the last one of an item, whose ``result`` is there."""
-        try:
-            kind, *content = self.connection.recv()
-        except EOFError:
-            self.process.join()
+    def end(self) -> str:
+        """Wait for its end; returns the message of a run that diverged, and raises any other error."""
+        code, name, lines = self.process.wait(), self.run.folder.name, self.relay.other_lines
+        self.relay.close()
+        if code == 0:
+            for line in lines:
+                self._progress.note(f"{name}: {line}")
+            return ""
+        message = "\n".join(["", *lines]).rpartition("\nerror: ")[2]
+        if code == DivergedError.exit_code:
+            return message
+        if code < 0:
             raise StoppedError(
-                f"the process of {self.name} has been killed ({_how(self.process.exitcode)}). If memory was short: "
+                f"the process of {name} has been killed ({signal.Signals(-code).name}). If memory was short: "
                 "the same command again with --jobs 1 goes on"
-            ) from None
-        match kind:
-            case "note":
-                (text,) = content
-                self._progress.note(text if self.name in text else f"{self.name}: {text}")
-            case "open":
-                number, label, *rest = content
-                stack = ExitStack()
-                bar = stack.enter_context(self._progress.bar(f"{self.name}: {label}", *rest))
-                self._bars[number] = stack, bar
-            case "advance":
-                number, amount, text = content
-                self._bars[number][1].advance(amount, text)
-            case "close":
-                self._bars.pop(content[0])[0].close()
-            case "failed":
-                error, trace = content
-                raise error from RuntimeError(trace)  # which --debug shows
-            case "done":
-                self.result = content[0]
-        return bool(kind == "done")
-
-    def drain(self) -> None:
-        """Let it speak until it has ended, as nobody can write into a full pipe."""
-        for stack, _ in self._bars.values():
-            stack.close()
-        with suppress(EOFError, OSError), self.connection:
-            self.connection.send(())  # if it was done in spite of the signal, and waits for more
-            while True:
-                self.connection.recv()
+            )
+        message = f"{name}: {message.strip() or f'exit code {code}'}"
+        cause = RuntimeError(self.run.status.get("traceback", ""))  # which --debug shows
+        raise (UserError(message) if code == UserError.exit_code else StoppedError(message, code)) from cause
 
 
-def _how(code: int | None) -> str:
-    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-
-
-# --- in the other process ----------------------------------------------------------------------------------------
-
-
-def _serve(connection: Connection, work: Callable[[Any, Progress], Any], threads: int) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
-    message: tuple[Any, ...]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one passes it on its way
-    with suppress(EOFError, OSError):  # the first process is gone
-        while items := connection.recv():
-            try:
-                (item,) = items
-                message = ("done", work(item, _Relay(connection)))
-            except BaseException as error:
-                message = ("failed", _portable(error), "".join(traceback.format_exception(error)))
-            connection.send(message)
-
-
-def _portable(error: BaseException) -> Exception:
-    """The error as one that can be pickled: those that the command tells in a line stay of that kind."""
-    match error:
-        case UserError():
-            return UserError(str(error))
-        case StoppedError():
-            return StoppedError(str(error), error.exit_code)
-        case ValueError():
-            return ValueError(str(error))
-    return RuntimeError("".join(traceback.format_exception(error)))
-
-
-def _tell(connection: Connection, *message: Any) -> None:
+def _stop(children: list[_Child]) -> None:
+    """Let the children save and end; a second Ctrl-C does not wait for that."""
     try:
-        connection.send(message)
-    except OSError:  # the first process was killed: end as if by its signal, which saves what there is
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-class _Relay(Progress):
-    """Hands everything on to the first process, which has the terminal."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._count = connection, 0
-
-    def note(self, text: str) -> None:
-        _tell(self._connection, "note", text)
-
-    @contextmanager
-    def bar(self, label: str, total: int | None, done: int = 0, unit: str = "") -> Iterator[Bar]:
-        self._count += 1
-        number = self._count
-        _tell(self._connection, "open", number, label, total, done, unit)
-        bar = SteadyBar(lambda amount, text: _tell(self._connection, "advance", number, amount, text))
-        try:
-            yield bar
-        finally:
-            bar.catch_up()
-            _tell(self._connection, "close", number)
+        for child in children:
+            child.process.terminate()
+        for child in children:
+            child.process.wait()
+            child.relay.close()
+    except KeyboardInterrupt:
+        for child in children:
+            child.process.kill()
+        raise

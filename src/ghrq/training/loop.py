@@ -1,8 +1,7 @@
 """The training loop: one stage, from its newest checkpoint to its end, on one device or on many.
 
-Killed at any moment, it comes to the same numbers. For that, what happens at a step depends on nothing but what a
-checkpoint holds: batches are a function of the step, and a checkpoint is written when all of its step is done, the log
-and the validation too.
+A run that was killed resumes to the same numbers. For that, a step depends only on what a checkpoint holds: batches are
+a function of the step, and a checkpoint is written after everything else of its step, log and validation included.
 """
 
 import math
@@ -34,9 +33,8 @@ from ghrq.training.trackers import Trackers
 class Stage:
     """One model to train.
 
-    Under several processes each takes its share of the rows of a batch, so that the same command trains on the same
-    data. For that a batch is tensors, perhaps in dictionaries, lists and tuples, all with the rows as their first
-    dimension, and the loss is a mean over rows.
+    With several processes, each takes its share of the rows of a batch. For that a batch is tensors, perhaps in
+    dictionaries, lists and tuples, all with the rows as their first dimension, and the loss is a mean over rows.
     """
 
     name: str
@@ -45,20 +43,19 @@ class Stage:
     """``model(batch)`` gives a dictionary of tensors ``()``: ``"loss"`` is minimised, the others are logged."""
     optimizer: Optimizer
     batches: Callable[[int], Iterator[Any]]
-    """``batches(step)``: the endless stream from that step on. What it yields depends on the seed and the step only."""
+    """``batches(step)``: the endless stream from that step on. A batch depends on the seed and its step only."""
     steps: int
     steps_per_epoch: int
     scheduler: LRScheduler | None = None
     """Steps once after each step of the optimiser."""
     begin: Callable[[Progress], None] | None = None
-    """Called before the first step of a new stage, with the model on its device: a k-means start.
-    What takes long shows it by the progress it is given."""
+    """Called before the first step of a new stage, with the model on its device, such as for k-means."""
     validate: Callable[[], dict[str, float]] | None = None
-    """Called at the end of each epoch, with the model in eval mode and without gradient; goes to the log."""
+    """Called at the end of each epoch, with the model in eval mode and without gradient; the values are logged."""
     clip: float | None = None
-    """This stage's own ``training.clip``."""
+    """Instead of ``training.clip``."""
     precision: Precision | None = None
-    """This stage's own ``training.precision``."""
+    """Instead of ``training.precision``."""
 
     @classmethod
     def of(
@@ -75,20 +72,11 @@ class Stage:
         decay: Callable[[int], Callable[[int], float]] | None = None,
         **others: Any,
     ) -> "Stage":
-        """A stage of whole epochs over ``rows`` rows in random order.
+        """A stage of ``epochs`` epochs over ``rows`` rows, ``batch`` at a time, in an order that ``seed`` decides.
 
-        Args:
-            name: see the class, as for ``model``, ``optimizer`` and ``others``.
-            model: the same.
-            optimizer: the same.
-            rows: of the data set.
-            batch: rows of a batch; the last one of an epoch may have fewer.
-            epochs: how often each row is used.
-            seed: decides the order of the rows, together with the epoch.
-            take: the batch of given row numbers ``(b,)`` int64.
-            decay: ``decay(steps)(step)`` multiplies the learning rates, see :mod:`ghrq.training.schedule`.
-            **others: ``begin``, ``validate``, ``clip``, ``precision``.
-
+        ``take`` makes a batch of row numbers ``(b,)`` int64; the last batch of an epoch may be smaller.
+        ``decay(steps)(step)`` multiplies the learning rates, see :mod:`ghrq.training.schedule`. ``others`` are
+        ``begin``, ``validate``, ``clip`` and ``precision``.
         """
         steps_per_epoch = -(-rows // batch)
         steps = epochs * steps_per_epoch
@@ -117,7 +105,7 @@ def fit(stage: Stage, run: Run, settings: Training, progress: Progress) -> None:
     """Train ``stage`` to its end, from its newest checkpoint if there is one. The model is left in eval mode.
 
     A finished stage is only loaded. Raises :class:`StoppedError` when interrupted, when the loss is not finite, or when
-    a checkpoint cannot be written; the last good checkpoint is intact then.
+    a checkpoint cannot be written; the last good checkpoint stays intact.
     """
     _Loop(stage, run, settings, progress).work()
 
@@ -137,7 +125,7 @@ def load(stage: Stage, run: Run, progress: Progress) -> None:
 
 
 class _Losses(nn.Module):
-    """The model as it is trained: under autocast where asked for, only the loss attached."""
+    """The model in training: under autocast if asked for; only the loss keeps its gradient."""
 
     def __init__(self, model: nn.Module, device: str, precision: Precision) -> None:
         super().__init__()
@@ -156,11 +144,11 @@ class _Loop:
         self.stage, self.run, self.settings, self.progress = stage, run, settings, progress
         self.accelerator, self.utils = processes.accelerator(), require("accelerate.utils", "train")
         self.alone = self.accelerator.num_processes == 1
-        # Reading a number off a GPU waits for it, and processes would have to wait for each other.
+        # Elsewhere reading the loss would wait for the GPU or for the other processes.
         self.looks_at_every_step = self.alone and self.accelerator.device.type == "cpu"
         self.step = 0
         self.saved_step: int | None = None
-        self.window: list[dict[str, Tensor]] = []  # what was not logged yet, as the device has it
+        self.window: list[dict[str, Tensor]] = []  # not logged yet, on the device
         self.shown = ""
         self.seconds_before = 0.0
 
@@ -202,7 +190,7 @@ class _Loop:
             self.seconds_before = checkpoint.loop["seconds"]
         if checkpoint is not None and rank < len(checkpoint.random):
             set_random_state(checkpoint.random[rank])
-        elif rank > 0:  # each process drops out other units
+        elif rank > 0:  # another dropout on each process
             seed_everything(self.run.recipe.seed, f"{stage.name} step {self.step} process {rank}")
         self.started = self.saved_at = time.monotonic()
 
@@ -243,9 +231,9 @@ class _Loop:
         try:
             parts = self.model(batch)
         except Exception as error:
-            self._check_parameters(error)  # the model may have stumbled over what the last step did to it
+            self._check_parameters(error)  # the cause may be that the last step made them infinite
             raise
-        # A share other than 1 makes the mean over processes a mean over rows.
+        # Weighted by its share of the rows, so that the mean over processes is the mean over rows.
         parts = parts if share == 1.0 else {name: part * share for name, part in parts.items()}
         self.window.append({name: part.detach() for name, part in parts.items()})
         if self.looks_at_every_step:
@@ -262,7 +250,7 @@ class _Loop:
             stage.scheduler.step()
 
     def _share(self, batch: Any) -> tuple[Any, float]:
-        """What of a batch is for this process, on its device, and how many times an even share of the rows it is."""
+        """The rows of a batch for this process, on its device, and their number relative to an even share."""
         share = 1.0
         if not self.alone:
             rank, count = self.accelerator.process_index, self.accelerator.num_processes
@@ -283,10 +271,10 @@ class _Loop:
             share = (stop - start) * count / rows
         return self.utils.send_to_device(batch, self.accelerator.device, non_blocking=True), share
 
-    # --- what is told --------------------------------------------------------------------------------------
+    # --- logging -------------------------------------------------------------------------------------------
 
     def _read_window(self) -> list[dict[str, float]]:
-        """The parts of the loss at each step not logged yet, as numbers: one transfer for all."""
+        """The values of each step not logged yet, as numbers, in one transfer from the device."""
         if not self.window:
             return []
         flat = torch.stack([part for parts in self.window for part in parts.values()])
@@ -294,7 +282,7 @@ class _Loop:
         return [{name: next(values) for name in parts} for parts in self.window]
 
     def _log(self) -> None:
-        """Write a line with the mean of each part since the last; stop if one of the losses was not finite."""
+        """Log the mean of each value since the last line; stop if one of the losses was not finite."""
         window = self._read_window()
         means = {}
         for name in dict.fromkeys(name for parts in window for name in parts):
@@ -310,8 +298,8 @@ class _Loop:
     def _check_losses(self, window: list[dict[str, float]]) -> None:
         for step, parts in enumerate(window, start=self.step - len(window) + 1):
             if not math.isfinite(parts["loss"]):
-                told = ", ".join(f"{name} {value:.6g}" for name, value in parts.items())
-                self._diverge(f"the loss is not finite at step {step} ({told})")
+                values = ", ".join(f"{name} {value:.6g}" for name, value in parts.items())
+                self._diverge(f"the loss is not finite at step {step} ({values})")
 
     def _write(self, values: dict[str, Any]) -> None:
         epoch = round(self.step / self.stage.steps_per_epoch, 4)
@@ -319,7 +307,7 @@ class _Loop:
         self.trackers.log(values, self.step)
 
     def _validate(self) -> None:
-        """Neither the model nor the random numbers of training notice."""
+        """Validate in eval mode, and restore the random state of training."""
         if self.stage.validate is None:
             return
         state = random_state()
@@ -336,7 +324,7 @@ class _Loop:
     # --- stopping and saving -------------------------------------------------------------------------------
 
     def _save_or_stop(self, signals: StopSignals) -> None:
-        """Save when it is time; processes agree on that whenever they log."""
+        """Save if due or asked to stop. Several processes agree on that at each log step."""
         done = self.step == self.stage.steps
         if not (self.alone or done or self.step % self.settings.log_every == 0):
             return
@@ -356,7 +344,7 @@ class _Loop:
             )
 
     def _save(self) -> None:
-        window = self._read_window()  # empty if there are several processes: they have just logged
+        window = self._read_window()  # empty with several processes, which have just logged
         self._check_losses(window)
         self._check_parameters()
         states = self.utils.gather_object([random_state()])
@@ -382,8 +370,8 @@ class _Loop:
 
     def _diverge(self, what: str, cause: Exception | None = None) -> None:
         raise DivergedError(
-            f"stage '{self.stage.name}' diverged: {what}. {self._last_good()} Going on from there would come to the "
-            f"same: lower the learning rate, or set training.clip, and train into another folder."
+            f"stage '{self.stage.name}' diverged: {what}. {self._last_good()} Going on from there would diverge "
+            f"again: lower the learning rate, or set training.clip, and train into another folder."
         ) from cause
 
     def _last_good(self) -> str:

@@ -1,4 +1,4 @@
-"""All random states of a process, taken and put back together: torch, its GPU, numpy, Python."""
+"""The random states of a process, saved and restored together: torch, its GPU, numpy, Python."""
 
 import hashlib
 import random
@@ -9,7 +9,7 @@ import torch
 
 
 def seed_everything(seed: int, purpose: str) -> None:
-    """Seed everything for one purpose, so that no purpose depends on how many numbers another has drawn."""
+    """Seed everything for one purpose, independent of how many numbers other purposes have drawn."""
     digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
     mixed = int.from_bytes(digest[:8], "big") >> 1  # torch takes 63 bits
     torch.manual_seed(mixed)
@@ -18,7 +18,7 @@ def seed_everything(seed: int, purpose: str) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """The present states; :func:`set_random_state` takes them back."""
+    """The current states, for :func:`set_random_state`."""
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
@@ -29,7 +29,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Go back to what :func:`random_state` gave."""
+    """Restore what :func:`random_state` returned."""
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

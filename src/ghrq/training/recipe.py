@@ -1,7 +1,7 @@
-"""Recipes: everything that decides a run, in one TOML file that is checked before anything starts.
+"""Recipes: all settings of a run in one TOML file, checked before anything starts.
 
-A file may say ``extends = "other.toml"`` (relative to itself) or ``extends = "wordnet/cpu"`` (a shipped recipe): it
-then needs to say only what differs. ``name`` is not inherited: it is the file's own, or made from the file's name.
+With ``extends = "other.toml"`` (relative to the file) or ``extends = "wordnet/cpu"`` (a shipped recipe) a file needs to
+have only the keys that differ. ``name`` is not inherited; by default it is made from the file's name.
 """
 
 import difflib
@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import tomli_w
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from ghrq.recipes import shipped
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, did_you_mean
 from ghrq.system.settings import Section
-from ghrq.training import toml
 from ghrq.training.task import task_class
 
 Precision = Literal["fp32", "bf16"]
@@ -33,30 +33,30 @@ def _default_trackers() -> tuple[Literal["tensorboard", "wandb", "mlflow"], ...]
 
 
 class Training(Section):
-    """How the loop works; what it trains is the task's."""
+    """Settings of the training loop."""
 
     log_every: Annotated[int, Field(ge=1)] = 50
-    """Steps between lines of metrics.jsonl; each is the mean since the one before."""
+    """Steps between lines of metrics.jsonl; each has the means since the line before."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 1000
     """Steps between checkpoints, at most."""
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 300.0
     """Seconds between checkpoints, at most; ``inf`` leaves it to ``checkpoint_every``."""
     clip: Annotated[float, Field(gt=0)] = math.inf
-    """Largest norm of the gradient of all parameters together; ``inf`` does not clip. A stage may have its own."""
+    """Largest norm of the gradient of all parameters; ``inf`` does not clip. A stage may have its own."""
     precision: Precision = "fp32"
-    """``bf16`` computes under autocast; parameters stay float32. A stage may have its own."""
+    """``bf16`` trains under autocast; parameters stay float32. A stage may have its own."""
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = Field(default_factory=_default_trackers)
     """Where metrics go besides metrics.jsonl."""
 
 
 class Transformer(Section):
-    """What a Transformer has, in the section of whatever task trains one."""
+    """Settings of a Transformer, for the sections of tasks that train one."""
 
     width: Annotated[int, Field(ge=1)] = 256
     heads: Annotated[int, Field(ge=1)] = 8
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     warmup: Annotated[int, Field(ge=0)] = 200
-    """Steps in which the rate grows from 0; afterwards it falls to 0 along a cosine."""
+    """Steps of linear warm-up, before the cosine decay to 0."""
 
     @field_validator("heads")
     @classmethod
@@ -68,7 +68,7 @@ class Transformer(Section):
 
 
 class Recipe(Section):
-    """What every recipe has. Each task adds its own sections in a subclass."""
+    """The keys of every recipe. Each task adds its own sections in a subclass."""
 
     task: str
     """A task of ghrq, or your own as ``module:Class``."""
@@ -76,12 +76,16 @@ class Recipe(Section):
     """Names the folder of a run, if no other is given."""
     seed: Annotated[int, Field(ge=0)] = 0
     axes: dict[str, str | int] = Field(default_factory=dict)
-    """The place of the run in a study, see :mod:`ghrq.training.study`. It changes nothing in the training."""
+    """The labels of the run in a study, see :mod:`ghrq.training.study`. They do not change the training."""
     training: Training = Training()
 
     def toml(self) -> str:
-        """The recipe, all defaults filled in, as TOML."""
-        return toml.dump(self.model_dump(mode="json", exclude_none=True))
+        """The recipe as TOML, with all defaults."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def flat(self) -> dict[str, Any]:
+        """The recipe as one table, ``{"quantizer.kind": "ghrq", …}``, with all defaults."""
+        return _flat(self.model_dump(mode="json"))
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Recipe:
@@ -89,8 +93,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]
 
     Args:
         source: a TOML file, or the name of a shipped recipe such as ``"wordnet/demo"``.
-        overrides: ``["quantizer.kind=naive"]``, where the value is read as TOML and else as a string; or
-            ``{"quantizer.kind": "naive"}``.
+        overrides: ``["quantizer.kind=naive"]``, the value in TOML or else a string; or ``{"quantizer.kind": "naive"}``.
 
     """
     path = _locate(source, Path())
@@ -110,7 +113,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]
         raise UserError(f"{path}: the key 'task' is missing: add for example task = \"wordnet\"")
     model = task_class(recipe.table["task"], recipe.origin(("task",), str(path))).Recipe
     try:
-        # JSON's rules are TOML's: a list for a tuple is fine, a string for a number is not.
+        # The strict rules of JSON fit TOML: a list for a tuple is right, a string for a number is not.
         return model.model_validate_json(json.dumps(recipe.table, default=str), strict=True)
     except ValidationError as error:
         lines = [recipe.explain(details, model, str(path)) for details in error.errors()]
@@ -118,7 +121,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]
 
 
 class _Draft:
-    """A recipe in the making: the merged table, and which file or option each key came from."""
+    """The merged table of a recipe, and the file or option that each key came from."""
 
     def __init__(self) -> None:
         self.table: dict[str, Any] = {}
@@ -182,7 +185,7 @@ def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[str, dict[str, 
 
 
 def _locate(source: str | Path, folder: Path, context: str = "") -> Path:
-    """The file that ``source`` means: a path, relative to ``folder``, or the name of a shipped recipe."""
+    """The file of ``source``: a path, relative to ``folder``, or the name of a shipped recipe."""
     path = folder / source
     if path.is_file():
         return path.resolve()
@@ -194,8 +197,7 @@ def _locate(source: str | Path, folder: Path, context: str = "") -> Path:
             f"{context}there is no recipe file {path}: check the path, or name a shipped recipe: "
             "'ghrq recipes' lists what is shipped"
         )
-    near = difflib.get_close_matches(str(source), recipes, n=1, cutoff=0.4)
-    hint = f"did you mean '{near[0]}'?" if near else "name a .toml file or a shipped recipe:"
+    hint = did_you_mean(str(source), recipes, "name a .toml file or a shipped recipe:", cutoff=0.4)
     raise UserError(f"{context}there is no recipe '{source}'; {hint} 'ghrq recipes' lists what is shipped")
 
 
@@ -209,9 +211,9 @@ def _parse_override(override: str) -> dict[str, Any]:
         value: Any = table["value"] if len(table) == 1 else text
     except tomllib.TOMLDecodeError:
         value = text.strip()
-        if value.startswith(("[", "{")):  # no string: most likely a shell took its quotes away
+        if value.startswith(("[", "{")):  # most likely the shell removed its quotes
             raise UserError(
-                f"--set {override}: the value is not valid TOML; quote all of it, so that the shell leaves its quotes: "
+                f"--set {override}: the value is not valid TOML; quote all of it, so that the shell keeps its quotes: "
                 f"--set '{_quoted(key, value)}'"
             ) from None
     return _nested(parts, value)
@@ -224,8 +226,16 @@ def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
     return {keys[0]: value}
 
 
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The inverse of :func:`_nested`, for a table of any depth."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
 def _quoted(key: str, value: str) -> str:
-    """``key=value`` with the quotes back around the words of a list; an example if that is not the trouble."""
+    """``key=value`` with quotes around the words of a list; a general example if that is not valid either."""
     words = re.sub(r"[A-Za-z_][\w./-]*", r'"\g<0>"', value)
     try:
         tomllib.loads(f"value = {words}")
@@ -235,7 +245,7 @@ def _quoted(key: str, value: str) -> str:
 
 
 def _nearest(model: type[BaseModel], place: tuple[str, ...]) -> str:
-    """Which key was meant: the closest in the same table, or one of the same name in another table."""
+    """A hint at the right key: the closest in the same table, or one of a similar name in another table."""
     keys = list(_keys(model, ()))
     siblings = [key for key in keys if key[:-1] == place[:-1]]
     near = difflib.get_close_matches(place[-1], [key[-1] for key in siblings], n=1)
@@ -249,7 +259,7 @@ def _nearest(model: type[BaseModel], place: tuple[str, ...]) -> str:
 
 
 def _keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Every key of a recipe, tables and what is in them, as paths."""
+    """The path of every key of a recipe, tables included."""
     for name, field in model.model_fields.items():
         yield (*path, name)
         for inner in (field.annotation, *get_args(field.annotation)):

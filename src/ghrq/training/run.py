@@ -2,14 +2,15 @@
 
 ::
 
-    recipe.toml        the recipe, everything filled in
+    recipe.toml        the recipe with all defaults filled in
     environment.json   versions, machine, command
-    metrics.jsonl      one line every now and then while training
+    metrics.jsonl      losses and other metrics, a line every few steps
     checkpoints/       a folder for each stage, see :mod:`ghrq.training.checkpoint`
-    status.json        how it ended, if not well
-    results.json       what came out
+    models/            the trained models, for ``from_pretrained``
+    status.json        the error, if the run failed or was interrupted
+    results.json       the results; a run that has it is finished
 
-Files are written by the first process only, and are there whole or not at all.
+Only the first process writes files. Except for metrics.jsonl, writes are atomic.
 """
 
 import importlib.metadata
@@ -44,27 +45,34 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.go_on = f"ghrq train --resume {folder}"
-        """What to tell the user who wants to go on with a run that stopped."""
+        """How to go on with the run, for messages."""
 
     @cached_property
     def recipe(self) -> Recipe:
         """The recipe it was begun with."""
-        return load_recipe(self.folder / "recipe.toml")
+        try:
+            return load_recipe(self.folder / "recipe.toml")
+        except UserError as error:
+            version = (self.environment.get("versions") or {}).get("ghrq", "an unknown version")
+            raise UserError(
+                f"{error}\nThe run was made by ghrq {version}, this is {_version('ghrq')}: correct its recipe.toml, "
+                "use that version, or train again into another folder"
+            ) from None
 
     @classmethod
     def create(cls, folder: str | Path, recipe: Recipe) -> "Run":
-        """Make a folder for a new run. One that has anything in it is left as it is, with an error."""
+        """Make a folder for a new run; an existing folder must be empty."""
         folder = Path(folder)
         if processes.is_main():
             check_free(folder)
-            # All or nothing: killed on the way, no folder is there that looks like a run and is none.
+            # Atomic: a kill on the way leaves no folder that looks like a run.
             try:
                 with files.draft(folder) as draft:
                     draft.mkdir(parents=True)
                     files.write(draft / "recipe.toml", recipe.toml())
                     files.write_json(draft / "environment.json", environment(recipe))
                     if folder.exists():
-                        folder.rmdir()  # empty, or another process was faster: its run stays
+                        folder.rmdir()  # fails if another process made its run here since
             except OSError as error:
                 raise UserError(
                     f"cannot make the run folder {folder}: {error.strerror}; choose another with --out"
@@ -83,22 +91,28 @@ class Run:
 
     @classmethod
     def open_or_create(cls, folder: str | Path, recipe: Recipe) -> "Run":
-        """The run in ``folder``, which must be of the same recipe, or a new one if there is none."""
+        """The run in ``folder``, which must have the same recipe, or a new one if there is none.
+
+        ``axes`` may differ, as they do not change the training: runs of version 0.1 have none. They are updated.
+        """
         if not (Path(folder) / "recipe.toml").is_file():
             return cls.create(folder, recipe)
         run = cls.open(folder)
-        # Runs of versions before 0.2 have no axes.
-        different = sorted(_different(run.recipe.model_dump(exclude={"axes"}), recipe.model_dump(exclude={"axes"})))
+        old, new = (each.model_copy(update={"axes": {}}).flat() for each in (run.recipe, recipe))
+        different = sorted(key for key in {**old, **new} if old.get(key) != new.get(key))
         if different:
             raise UserError(
                 f"{folder} is a run of another recipe: {', '.join(different)} differ. "
                 f"Choose another folder, or go on with the recipe it has: ghrq train --resume {folder}"
             )
+        if run.recipe.axes != recipe.axes:
+            files.write(run.folder / "recipe.toml", recipe.toml())
+            run.recipe = recipe
         return run
 
     @property
     def train_again(self) -> str:
-        """What to tell the user who needs a trained model that is not there, or no longer."""
+        """How to train a model that is missing, for messages."""
         results = self.folder / "results.json"
         first = f"remove {results}, which says that all is done, then " if results.exists() else ""
         return f"{first}ghrq train --resume {self.folder}"
@@ -116,20 +130,20 @@ class Run:
                 file.write(json.dumps(files.plain(line), ensure_ascii=False) + "\n")
 
     def sync_metrics(self) -> None:
-        """See the lines safely on the disk, before a checkpoint says that they are there."""
+        """Flush the lines to the disk, before a checkpoint relies on them."""
         if processes.is_main() and self._metrics.exists():
             with self._metrics.open("a") as file:
                 os.fsync(file.fileno())
 
     def metrics(self, stage: str | None = None) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, of one stage or of all. A line cut short by a kill is left out."""
+        """The lines of metrics.jsonl, of one stage or of all. An incomplete line, left by a kill, is skipped."""
         if not self._metrics.exists():
             return []
         lines = (_parse(line) for line in self._metrics.read_text("utf-8").splitlines())
         return [line for line in lines if line is not None and stage in (None, line.get("stage"))]
 
     def cut_metrics(self, stage: str, step: int) -> None:
-        """Forget what ``stage`` logged after ``step``: it is about to happen again."""
+        """Remove what ``stage`` logged after ``step``: these steps are about to be repeated."""
         if not processes.is_main() or not self._metrics.exists():
             return
         kept = [line for line in self.metrics() if line.get("stage") != stage or line.get("step", 0) <= step]
@@ -145,21 +159,21 @@ class Run:
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """What came out, or ``None`` if the run is not finished."""
+        """The content of results.json, or ``None`` if the run is not finished."""
         path = self.folder / "results.json"
-        return files.read_json(path, f"'ghrq eval {self.folder}' writes it anew") if path.exists() else None
+        return files.read_json(path, f"'ghrq eval {self.folder}' replaces it") if path.exists() else None
 
     @property
     def environment(self) -> dict[str, Any]:
-        """What environment.json holds, empty if there is none."""
+        """The content of environment.json, empty if there is none."""
         path = self.folder / "environment.json"
-        return files.read_json(path, "remove it, a run can do without") if path.exists() else {}
+        return files.read_json(path, "remove it, it is not needed to go on") if path.exists() else {}
 
     @property
     def status(self) -> dict[str, Any]:
-        """How it ended, if not well; otherwise empty."""
+        """The error of a run that failed or was interrupted; otherwise empty."""
         path = self.folder / "status.json"
-        return files.read_json(path, f"it goes by itself with {self.go_on}") if path.exists() else {}
+        return files.read_json(path, f"to go on removes it: {self.go_on}") if path.exists() else {}
 
     def write_results(self, results: dict[str, Any]) -> None:
         """Write results.json: the run is finished."""
@@ -169,7 +183,7 @@ class Run:
 
     @contextmanager
     def working(self, *, training: bool = True) -> Iterator[None]:
-        """Hold the run while working on it: no other process can, and when ``training`` an error is recorded."""
+        """Lock the run against other processes; an error while ``training`` is recorded in status.json."""
         if not processes.is_main():
             yield
             return
@@ -206,7 +220,7 @@ class Run:
     @staticmethod
     def _record(status: Path, state: State, error: BaseException) -> None:
         text = "".join(traceback.format_exception(error))
-        with suppress(OSError):  # a full disk is what the error is about, perhaps
+        with suppress(OSError):  # the disk may be full
             files.write_json(status, {"state": state, "message": str(error), "traceback": text})
 
 
@@ -238,7 +252,7 @@ def runs(root: str | Path) -> list[RunSummary]:
 
 
 def free_folder(root: Path, name: str) -> Path:
-    """A folder for a new run that is not there yet: ``root/name``, ``root/name-2``, …"""
+    """The first of ``root/name``, ``root/name-2``, … that does not exist."""
     folder, count = root / name, 1
     while folder.exists():
         count += 1
@@ -247,7 +261,7 @@ def free_folder(root: Path, name: str) -> Path:
 
 
 def step_folders(folder: Path) -> list[Path]:
-    """The folders ``step-<number>`` of a stage's checkpoints, the one of the highest number first."""
+    """The folders ``step-<number>`` of a stage's checkpoints, the newest first."""
     found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
     return sorted(found, key=step_number, reverse=True)
 
@@ -258,7 +272,7 @@ def step_number(path: Path) -> int:
 
 
 def environment(recipe: Recipe) -> dict[str, Any]:
-    """What besides the recipe a run's numbers may depend on."""
+    """What the results may depend on besides the recipe."""
     import torch
 
     program = Path(sys.argv[0]).name
@@ -278,7 +292,7 @@ def environment(recipe: Recipe) -> dict[str, Any]:
 
 
 def check_free(folder: Path) -> None:
-    """Raise an error if a new run cannot have ``folder`` for itself."""
+    """Raise an error unless ``folder`` is missing or empty."""
     if (folder / "recipe.toml").is_file():
         raise UserError(f"{folder} is a run already: choose another folder, or go on: ghrq train --resume {folder}")
     if folder.exists() and not folder.is_dir():
@@ -313,7 +327,7 @@ def _summary(folder: Path) -> RunSummary:
 
 
 def _newest_checkpoint(folder: Path) -> tuple[str, int]:
-    """Stage and step of the checkpoint written last; the order of stages is known to the task alone."""
+    """Stage and step of the checkpoint written last, by time: only the task knows the order of its stages."""
     newest = [paths[0] for stage in folder.glob("checkpoints/*") if (paths := step_folders(stage))]
     if not newest:
         return "", 0
@@ -333,15 +347,6 @@ def _is_locked(folder: Path) -> bool:
         return True
     except OSError:
         return False
-
-
-def _different(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    for key in {**one, **other}:
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            yield from _different(a, b, f"{prefix}{key}.")
-        elif a != b:
-            yield f"{prefix}{key}"
 
 
 def _parse(line: str) -> dict[str, Any] | None:

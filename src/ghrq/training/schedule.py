@@ -12,9 +12,9 @@ Batch = TypeVar("Batch")
 
 
 def shuffled(rows: int, batch: int, seed: int, take: Callable[[Tensor], Batch]) -> Callable[[int], Iterator[Batch]]:
-    """``take`` of ``batch`` row numbers at a time, epoch after epoch, for :attr:`ghrq.training.loop.Stage.batches`.
+    """``Stage.batches`` of all rows in random order: ``take`` of ``batch`` row numbers at a time.
 
-    Each epoch has an order of its own that depends on seed and epoch only.
+    The order of an epoch depends on the seed and the epoch only.
     """
     per_epoch = -(-rows // batch)
 
@@ -30,12 +30,12 @@ def shuffled(rows: int, batch: int, seed: int, take: Callable[[Tensor], Batch]) 
 
 
 def linear_decay(steps: int) -> Callable[[int], float]:
-    """The factor of the learning rate: from 1 to 0 in ``steps``."""
+    """Factor of the learning rate: linear from 1 to 0 in ``steps``."""
     return lambda step: max(0.0, 1.0 - step / max(1, steps))
 
 
 def cosine_decay(steps: int, warmup: int = 0) -> Callable[[int], float]:
-    """The factor of the learning rate: up to 1 in ``warmup`` steps, then down to 0 along a cosine."""
+    """Factor of the learning rate: linear warm-up to 1 in ``warmup`` steps, then cosine decay to 0."""
 
     def factor(step: int) -> float:
         if step < warmup:

@@ -9,14 +9,13 @@ A task declares which recipes its tables need and along which axes they vary::
 Every run carries its axes as data, in its recipe and in its results. Nothing reads them off a folder's name.
 """
 
-import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, did_you_mean
 from ghrq.training.recipe import Recipe, load_recipe
 
 Budget = Literal["demo", "cpu", "paper"]
@@ -63,7 +62,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run: its results, or the message of a run that diverged."""
+    """The results of a run, or the message of a run that diverged."""
 
     axes: Mapping[str, Label]
     folder: Path
@@ -77,27 +76,40 @@ class Study:
 
     parts: Sequence[Part]
     datasets: Sequence[str] = ()
-    """The data sets to choose from, each with tables of its own; the first is the default."""
+    """The data sets to choose from, each with its own tables; the first is the default."""
 
     def dataset(self, given: str | None) -> str:
-        """The data set that a user asked for, or the default."""
+        """Check the data set that a user gave; ``None`` is the default."""
         if given is None:
             return self.datasets[0] if self.datasets else ""
         if given not in self.datasets:
-            near = difflib.get_close_matches(given.lower(), self.datasets, n=1)
             known = f"known are {', '.join(self.datasets)}" if self.datasets else "there is only one: leave it out"
-            raise UserError(f"--dataset {given}: {f'did you mean {near[0]!r}?' if near else known}")
+            raise UserError(f"--dataset {given}: {did_you_mean(given.lower(), self.datasets, known)}")
         return given
 
-    def plan(self, budget: Budget, seeds: int = 1, grid: bool = False, dataset: str = "") -> list[PlannedRun]:
+    def budgets(self) -> list[Budget]:
+        """The budgets that have runs."""
+        return [budget for budget in BUDGETS if any(budget in part.budgets for part in self.parts)]
+
+    def summary(self) -> str:
+        """What a user can choose: budgets, data sets, and what ``--grid`` adds to each axis."""
+        parts = [f"--budget {', '.join(self.budgets())}"]
+        if self.datasets:
+            parts.append(f"--dataset {', '.join(self.datasets)}")
+        added: dict[str, dict[Label, None]] = {}
+        for axis in (axis for part in self.parts for axis in part.axes if axis.grid):
+            added.setdefault(axis.name, {}).update(dict.fromkeys(axis.grid))
+        parts += [f"--grid adds {name} {', '.join(map(str, labels))}" for name, labels in added.items()]
+        return "; ".join(parts)
+
+    def plan(self, budget: str, seeds: int = 1, grid: bool = False, dataset: str = "") -> list[PlannedRun]:
         """The runs of one budget and data set, with the seeds 0 to ``seeds`` - 1."""
         parts = [part for part in self.parts if budget in part.budgets]
         if not parts:
-            known = [name for name in BUDGETS if any(name in part.budgets for part in self.parts)]
-            raise UserError(f"--budget {budget}: this task has runs for {' and '.join(known)} only")
+            raise UserError(f"--budget {budget}: expected one of {', '.join(self.budgets())}")
         return [run for seed in range(seeds) for part in parts for run in self._runs(part, budget, seed, grid, dataset)]
 
-    def _runs(self, part: Part, budget: Budget, seed: int, grid: bool, dataset: str) -> Iterator[PlannedRun]:
+    def _runs(self, part: Part, budget: str, seed: int, grid: bool, dataset: str) -> Iterator[PlannedRun]:
         source = part.recipe.format(budget=budget, dataset=dataset)
         recipe_label = Path(source).stem
         values = [{**axis.values, **(axis.grid if grid else {})} for axis in part.axes]

@@ -4,7 +4,6 @@ A recipe names its task: a module of :mod:`ghrq.tasks` such as ``wordnet``, or y
 ``task = "mymodule:MyTask"``, which is imported from the Python path or from the current folder.
 """
 
-import difflib
 import importlib
 import pkgutil
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, did_you_mean
 from ghrq.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -30,10 +29,10 @@ PACKAGE = "ghrq.tasks"
 
 
 class Task(ABC):
-    """One experiment, from data to numbers: ``Task(recipe, run)`` loads the data, then come the stages.
+    """One experiment, from data to results: ``Task(recipe, run)`` loads the data, ``stages`` trains the models.
 
-    Random numbers are seeded before ``__init__``, before each stage is built and before ``evaluate``, each with a seed
-    of its own, so that none of them depends on what was loaded and computed before.
+    Random numbers are seeded before ``__init__``, before each stage is built and before ``evaluate``, so that none of
+    them depends on what was drawn before.
     """
 
     Recipe: ClassVar[type["Recipe"]]
@@ -61,35 +60,36 @@ class Task(ABC):
 
     @classmethod  # noqa: B027, most recipes are checked well enough by their types
     def check(cls, recipe: Any) -> None:
-        """Refuse a recipe that cannot be trained, before its run folder is made: missing files, sizes that do not fit.
+        """Raise a ``UserError`` if the recipe cannot be trained: missing files, sizes that do not fit.
 
-        Raises a ``UserError`` that names the key.
+        It is called before the run folder is made. The message names the key.
         """
 
     @abstractmethod
     def stages(self) -> "Iterator[Stage]":
-        """The stages in order. A generator: when it continues after a ``yield``, the model of that stage is trained.
+        """The stages in order. A generator: after each ``yield`` the model of that stage is trained.
 
-        It is called for evaluation too, where every model is loaded and none is trained. So costly work that only
-        training needs belongs into ``Stage.batches`` and ``Stage.begin``.
+        For an evaluation alone the models are loaded instead of trained. So costly work that only training needs
+        belongs into ``Stage.batches`` and ``Stage.begin``.
         """
 
     @abstractmethod
     def evaluate(self, progress: Progress) -> dict[str, Any]:
-        """The content of results.json. ``ghrq runs`` shows the first three numbers on its top level."""
+        """The content of results.json. ``ghrq runs`` shows its first three numbers."""
 
     def models(self) -> "Mapping[str, nn.Module]":
-        """The trained models that the run leaves behind in ``models/NAME``, by name; each has ``save_pretrained``."""
+        """The trained models by name, each with ``save_pretrained``; the run saves them in ``models/NAME``."""
         return {}
 
 
 def task_names() -> list[str]:
-    """The names of the tasks that ship with ghrq."""
-    return sorted(module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__))
+    """The names of the tasks that ship with ghrq: the modules of its package, except private ones."""
+    names = (module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__))
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def task_class(name: str, origin: str = "") -> type[Task]:
-    """The class of a task by its name or as ``module:Class``. ``origin``: what to name in errors."""
+    """The class of a task by its name or as ``module:Class``; errors begin with ``origin``."""
     context = f"{origin}: " if origin else ""
     module_name, colon, class_name = name.partition(":")
     if not colon:
@@ -104,7 +104,9 @@ def task_class(name: str, origin: str = "") -> type[Task]:
             raise UserError(f"{context}there is no module '{module_name}'") from error
         raise UserError(context + _what_failed(error)) from error
     if not hasattr(module, class_name):
-        raise UserError(f"{context}{module_name} has no class '{class_name}'; {_nearest(module, class_name)}")
+        names = [task.__name__ for task in _tasks(module)]
+        tasks = f"its tasks are {', '.join(names)}" if names else "nor any other subclass of ghrq.training.task.Task"
+        raise UserError(f"{context}{module_name} has no class '{class_name}'; {did_you_mean(class_name, names, tasks)}")
     found = getattr(module, class_name)
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise UserError(f"{context}'{class_name}' of {module_name} is not a subclass of ghrq.training.task.Task")
@@ -114,25 +116,18 @@ def task_class(name: str, origin: str = "") -> type[Task]:
 def _shipped(name: str, context: str) -> type[Task]:
     names = task_names()
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}, or your own as 'module:Class'"
+        hint = did_you_mean(name, names, f"known are {', '.join(names)}, or your own as 'module:Class'")
         raise UserError(f"{context}unknown task '{name}'; {hint}")
     module = importlib.import_module(f"{PACKAGE}.{name}")
-    (found,) = (task for task in _tasks(module) if task.__module__.startswith(module.__name__))
-    return found
+    found = [task for task in _tasks(module) if task.__module__.startswith(module.__name__)]
+    if len(found) != 1:
+        raise TypeError(f"{module.__name__} must define one subclass of Task, got {[task.__name__ for task in found]}")
+    return found[0]
 
 
 def _tasks(module: ModuleType) -> list[type[Task]]:
     classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Task)]
     return [value for value in classes if value is not Task]
-
-
-def _nearest(module: ModuleType, class_name: str) -> str:
-    names = [task.__name__ for task in _tasks(module)]
-    near = difflib.get_close_matches(class_name, names, n=1)
-    if near:
-        return f"did you mean '{near[0]}'?"
-    return f"its tasks are {', '.join(names)}" if names else "nor any other subclass of ghrq.training.task.Task"
 
 
 def _what_failed(error: Exception) -> str:
@@ -144,14 +139,14 @@ def _what_failed(error: Exception) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename not in (__file__, importlib.__file__) and not frame.filename.startswith("<")
     ]
-    # The first is the task's module; deeper than what lies beside it, in a library, the user is not at home.
+    # The first frame is the task's module. Frames outside its folder are in libraries, which do not help the user.
     own = [f"{path.name} line {line}: " for path, line in frames if path.parent == frames[0][0].parent]
     kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
     return f"{own[-1] if own else ''}{kind}{error}"
 
 
 def _import(module: str) -> Any:
-    """Import a module, from the current folder if it is nowhere else: an installed command does not look there."""
+    """Import a module; an installed command does not look into the current folder by itself."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

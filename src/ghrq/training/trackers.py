@@ -1,7 +1,7 @@
-"""Where metrics go besides metrics.jsonl: TensorBoard, Weights & Biases, MLflow, through Accelerate's trackers.
+"""Metrics besides metrics.jsonl: TensorBoard, Weights & Biases, MLflow, through Accelerate's trackers.
 
-Each stage counts its steps from 0, so each is a track of its own: a folder for TensorBoard, a run in a group for W&B,
-a tagged run for MLflow.
+Each stage counts its steps from 0, so each has its own record: a folder for TensorBoard, a run in a group for W&B, a
+tagged run for MLflow.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ class Trackers:
             tracker.log(numbers, step=step)
 
     def close(self) -> None:
-        """Send what is still waiting."""
+        """Flush."""
         for tracker in self._trackers:
             tracker.finish()
 
 
 def check_installed(names: tuple[str, ...]) -> None:
-    """An error for the first of the trackers that is not installed."""
+    """Raise an error if one of the trackers is not installed."""
     for name in names:
         if find_spec(name) is None:
             raise UserError(
@@ -43,15 +43,15 @@ def check_installed(names: tuple[str, ...]) -> None:
 
 def _start(name: str, run: Run, stage: str, step: int) -> Any:
     tracking = require("accelerate.tracking", "train")
-    settings = run.recipe.model_dump(mode="json")
     label = f"{run.recipe.name}/{stage}"
     if name == "tensorboard":
-        # What an interrupted run logged after its last checkpoint is shown no more.
+        # Removes what an interrupted run logged after its last checkpoint.
         tracker = tracking.TensorBoardTracker(stage, run.folder / "tensorboard", purge_step=step + 1)
         tracker.start()
     elif name == "wandb":
-        # The same run and stage, resumed, is the same run to W&B.
+        # A resumed stage continues its W&B run.
         identity = hashlib.sha256(f"{run.folder.resolve()} {label}".encode()).hexdigest()[:16]
+        settings = run.recipe.model_dump(mode="json")
         tracker = tracking.WandBTracker(
             "ghrq", name=label, group=run.recipe.name, id=identity, resume="allow", dir=run.folder, config=settings
         )
@@ -59,12 +59,5 @@ def _start(name: str, run: Run, stage: str, step: int) -> Any:
     else:
         tracker = tracking.MLflowTracker("ghrq", run_name=label, tags={"stage": stage, "run": run.folder.name})
         tracker.start()
-        tracker.store_init_configuration(_flat(settings))
+        tracker.store_init_configuration(run.recipe.flat())
     return tracker
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat

@@ -1,13 +1,13 @@
-"""From a recipe to its results: every stage of a task, then its evaluation."""
+"""From a recipe to its results: train every stage of a task, then evaluate."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from ghrq.system import memory, processes
 from ghrq.system.errors import DivergedError, require
 from ghrq.system.progress import Progress, make_progress
-from ghrq.training.jobs import side_by_side
+from ghrq.training.jobs import complete_in_processes
 from ghrq.training.loop import fit, load
 from ghrq.training.randomness import seed_everything
 from ghrq.training.recipe import Recipe
@@ -22,20 +22,20 @@ RUNS = Path("runs")
 def train(
     recipe: Recipe, folder: str | Path | None = None, *, resume: bool = False, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Train and evaluate a recipe; returns what results.json holds.
+    """Train and evaluate a recipe; returns the content of results.json.
 
     Args:
         recipe: from :func:`ghrq.training.recipe.load_recipe`.
         folder: of the run, by default a new one in ``runs/``.
         resume: go on with a run of the same recipe in ``folder``, if there is one.
-        progress: by default what suits the standard error.
+        progress: by default :func:`ghrq.system.progress.make_progress`.
 
     """
-    return finish(begin(recipe, folder, resume=resume), progress)
+    return complete_run(open_run(recipe, folder, resume=resume), progress)
 
 
-def begin(recipe: Recipe, folder: str | Path | None = None, *, resume: bool = False) -> Run:
-    """The folder of a run, new or found, the same on all processes; arguments as for :func:`train`."""
+def open_run(recipe: Recipe, folder: str | Path | None = None, *, resume: bool = False) -> Run:
+    """Check the recipe, then make or find its run folder, the same on all processes. Arguments as for :func:`train`."""
     require("accelerate", "train")
     check_installed(recipe.training.trackers)
     task_class(recipe.task).check(recipe)
@@ -43,13 +43,13 @@ def begin(recipe: Recipe, folder: str | Path | None = None, *, resume: bool = Fa
     run = Run(path)
     if processes.is_main():
         run = Run.open_or_create(path, recipe) if resume else Run.create(path, recipe)
-    processes.from_main(None)  # the others wait until it is there
+    processes.from_main(None)  # the others wait until the folder exists
     run.recipe = recipe
     return run
 
 
-def finish(run: Run, progress: Progress | None = None) -> dict[str, Any]:
-    """Do what is left of a run; returns what results.json holds."""
+def complete_run(run: Run, progress: Progress | None = None) -> dict[str, Any]:
+    """Train what is left of a run and evaluate it; returns the content of results.json."""
     progress = make_progress() if progress is None else progress
     results = processes.from_main(run.results)
     if results is not None:
@@ -58,7 +58,7 @@ def finish(run: Run, progress: Progress | None = None) -> dict[str, Any]:
     with run.working():
         _note_other_versions(run, progress)
         progress.note(f"training {run.recipe.name} in {run.folder}")
-        return _evaluate(_finished(run, progress, training=True), run, progress)
+        return _evaluate(_run_stages(run, progress, training=True), run, progress)
 
 
 def run_study(planned: Sequence[PlannedRun], folder: Path, progress: Progress, jobs: int = 1) -> list[Outcome]:
@@ -66,46 +66,48 @@ def run_study(planned: Sequence[PlannedRun], folder: Path, progress: Progress, j
 
     ``folder`` holds such runs already, or nothing at all. ``jobs`` run at a time, each with its share of the cores.
     """
-    begun = any(folder.glob("*/recipe.toml")) or any(folder.glob(".*.tmp"))  # the latter if killed at the very start
+    # A draft is there if an earlier call was killed while it made its first run folder.
+    begun = any(folder.glob("*/recipe.toml")) or any(folder.glob(".*.tmp"))
     if processes.is_main() and not begun:
         check_free(folder)
-    cells = {
-        run.name: _Cell(f"{count} of {len(planned)}: {run.name}", run, folder / run.name)
-        for count, run in enumerate(planned, start=1)
-    }
-    if jobs > 1:
-        return list(side_by_side(_train_cell, cells, jobs, progress).values())
-    return [_train_cell(cell, progress) for cell in cells.values()]
+    runs = _open_runs(planned, folder, progress)
+    diverged = complete_in_processes(runs, jobs, progress) if jobs > 1 else _complete_in_turn(runs, progress)
+    return [
+        Outcome(run.axes, path, Run(path).results or {}, diverged.get(run.name, ""))
+        for run in planned
+        for path in [folder / run.name]
+    ]
 
 
-class _Cell(NamedTuple):
-    """A run among many."""
-
-    title: str
-    planned: PlannedRun
-    folder: Path
-
-
-def _train_cell(cell: _Cell, progress: Progress) -> Outcome:
-    progress.note(cell.title)
-    try:
-        run = begin(cell.planned.recipe, cell.folder, resume=True)
+def _open_runs(planned: Sequence[PlannedRun], folder: Path, progress: Progress) -> Iterator[Run]:
+    for count, plan in enumerate(planned, start=1):
+        progress.note(f"{count} of {len(planned)}: {plan.name}")
+        run = open_run(plan.recipe, folder / plan.name, resume=True)
         run.go_on = "the same reproduce command again"
-        return Outcome(cell.planned.axes, cell.folder, finish(run, progress))
-    except DivergedError as error:
-        progress.note(str(error))
-        return Outcome(cell.planned.axes, cell.folder, error=str(error))
+        yield run
+
+
+def _complete_in_turn(runs: Iterable[Run], progress: Progress) -> dict[str, str]:
+    """One run after the other in this process; returns the messages of diverged runs by the folder's name."""
+    diverged = {}
+    for run in runs:
+        try:
+            complete_run(run, progress)
+        except DivergedError as error:
+            progress.note(str(error))
+            diverged[run.folder.name] = str(error)
+    return diverged
 
 
 def evaluate(run: Run, progress: Progress | None = None) -> dict[str, Any]:
-    """Evaluate a trained run again, and write its results.json anew."""
+    """Evaluate a trained run again, and replace its results.json."""
     progress = make_progress() if progress is None else progress
     with run.working(training=False):
-        return _evaluate(_finished(run, progress, training=False), run, progress)
+        return _evaluate(_run_stages(run, progress, training=False), run, progress)
 
 
-def _finished(run: Run, progress: Progress, training: bool) -> Task:
-    """The task with all of its models trained, or loaded."""
+def _run_stages(run: Run, progress: Progress, training: bool) -> Task:
+    """Build the task, and train or load the model of each of its stages."""
     recipe = run.recipe
     memory.keep_freed()
     seed_everything(recipe.seed, "task")
@@ -144,4 +146,4 @@ def _note_other_versions(run: Run, progress: Progress) -> None:
     now = environment(run.recipe)["versions"]
     other = [f"{name} {before[name]}, now {now[name]}" for name in before if before[name] != now.get(name)]
     if other:
-        progress.note(f"begun with {'; '.join(other)}: numbers may differ from an uninterrupted run's")
+        progress.note(f"begun with {'; '.join(other)}: numbers may differ from those of an uninterrupted run")

@@ -1,15 +1,15 @@
-"""Nested Python values split into tensors, for safetensors, and the rest, for JSON; and back, exactly."""
+"""Split nested Python values into tensors, for safetensors, and the rest, for JSON; and join them again, exactly."""
 
 from typing import Any
 
 from torch import Tensor
 
-# What JSON has no word for is written as an object with one of these keys.
+# Types that JSON does not have are written as an object with one of these keys.
 _TENSOR, _TUPLE, _ITEMS = "__tensor__", "__tuple__", "__items__"
 
 
 def split(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """``value`` in JSON's types. Its tensors go into ``tensors``, under names that begin with ``name``."""
+    """``value`` in JSON's types. Its tensors are added to ``tensors``, under names that begin with ``name``."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -28,7 +28,7 @@ def split(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def join(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """What :func:`split` took apart."""
+    """The inverse of :func:`split`."""
     match value:
         case list():
             return [join(inner, tensors) for inner in value]

@@ -1,0 +1,163 @@
+"""Experiments: ``train``, ``eval``, ``reproduce``, ``runs``, ``recipes``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from ghrq.cli.options import out_option
+from ghrq.report.console import columns
+from ghrq.system import processes
+from ghrq.system.errors import UserError
+
+if TYPE_CHECKING:
+    from ghrq.training.run import Run
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command()(train)
+    app.command("eval")(evaluate)
+    app.command(cls=_ReproduceCommand)(reproduce)
+    app.command()(runs)
+    app.command()(recipes)
+
+
+def train(
+    recipe: Annotated[str | None, typer.Argument(help="A TOML file, or a shipped recipe (see 'ghrq recipes').")] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable. A run's recipe.toml has all keys."),
+    ] = None,
+    out: Annotated[Path | None, out_option("Folder of the run; by default a new one in runs/.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
+) -> None:
+    """Train a recipe and evaluate the result.
+
+    \b
+    Examples:
+      ghrq train wordnet/demo
+      ghrq train my.toml --set quantizer.kind=naive --set seed=1 --out runs/naive
+      ghrq train image/mnist-cpu --set data.name=folder --set data.source=holiday --set data.size=64
+      ghrq train --resume runs/naive
+      torchrun --nproc-per-node 4 -m ghrq train wordnet/paper
+    """  # noqa: D301
+    from ghrq.training.recipe import load_recipe
+    from ghrq.training.run import Run
+
+    if (recipe is None) == (resume is None):
+        raise UserError("expected a recipe or --resume RUN, one of the two: ghrq train wordnet/demo")
+    if resume is not None:
+        if override or out is not None:
+            raise UserError("--resume goes on with the recipe and the folder of the run: leave out --set and --out")
+        chosen, out = Run.open(resume).recipe, resume
+    else:
+        chosen = load_recipe(recipe or "", override or [])
+    from ghrq.training.train import complete_run, open_run
+
+    run = open_run(chosen, out, resume=resume is not None)
+    _print_results(run, complete_run(run))
+
+
+def evaluate(run: Annotated[Path, typer.Argument(help="The folder of a trained run.")]) -> None:
+    """Evaluate a trained run again and replace its results.json.
+
+    \b
+    Example:
+      ghrq eval runs/wordnet-demo
+    """  # noqa: D301
+    from ghrq.training.run import Run
+    from ghrq.training.train import evaluate as evaluate_run
+
+    found = Run.open(run)
+    _print_results(found, evaluate_run(found))
+
+
+class _ReproduceCommand(TyperCommand):
+    """Its help ends with the shipped tasks and what their studies offer."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        from ghrq.training.task import task_class, task_names
+
+        studies = {name: study for name in task_names() if (study := task_class(name).study) is not None}
+        with formatter.section("Tasks"):
+            formatter.write_dl([(name, study.summary()) for name, study in studies.items()])
+
+
+def reproduce(
+    task: Annotated[str, typer.Argument(help="One of the tasks below, or your own as module:Class.")],
+    budget: Annotated[str, typer.Option(help="demo (minutes), cpu (an hour or two) or paper (a GPU).")] = "cpu",
+    seeds: Annotated[int, typer.Option(min=1, help="How often each run is repeated, with another seed.")] = 1,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Every value of every axis, not only the main ones: see below.")
+    ] = False,
+    dataset: Annotated[str | None, typer.Option(help="One of the task's data sets: see below.")] = None,
+    out: Annotated[Path | None, out_option("Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs at a time, sharing the cores; by default one a core, at most 4; 1 on a GPU."),
+    ] = None,
+) -> None:
+    """Train all runs behind a task's tables in the paper, and write the tables. The same command again goes on.
+
+    \b
+    Examples:
+      ghrq reproduce wordnet --budget demo
+      ghrq reproduce wordnet --budget cpu --seeds 3 --grid
+      ghrq reproduce image --dataset digits --budget demo
+      ghrq reproduce image --dataset cifar100
+    """  # noqa: D301
+    from ghrq.report.study import write_report
+    from ghrq.system.progress import make_progress
+    from ghrq.training.jobs import how_many
+    from ghrq.training.task import task_class
+    from ghrq.training.train import run_study
+
+    found = task_class(task)
+    if found.study is None:
+        raise UserError(f"the task {task} has no study: give its class an attribute 'study' (ghrq.training.study)")
+    chosen = found.study.dataset(dataset)
+    folder = out or Path("runs") / "-".join(part for part in (task.rpartition(":")[2].lower(), chosen, budget) if part)
+    planned = found.study.plan(budget, seeds, grid, chosen)
+    outcomes = run_study(planned, folder, make_progress(), how_many(jobs, len(planned)))
+    if processes.is_main():
+        print(f"report: {write_report(found, outcomes, folder)}")
+
+
+def runs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs")) -> None:
+    """List runs with their state, their newest checkpoint and their results.
+
+    \b
+    Example:
+      ghrq runs
+    """  # noqa: D301
+    from ghrq.training.run import runs as find_runs
+
+    if not root.is_dir():
+        raise UserError(f"there is no folder {root}: name the one that holds your runs")
+    rows = [("run", "task", "state", "stage", "step", "results")]
+    for found in find_runs(root):
+        numbers = [f"{name} {value:.4g}" for name, value in found.headline.items()]
+        headline = "  ".join([*(f"{name} cannot be read" for name in found.damaged), *numbers])
+        rows.append((str(found.folder), found.task, found.state, found.stage, f"{found.step:,}", headline))
+    print(columns(rows) if len(rows) > 1 else f"no runs in {root}")
+
+
+def recipes() -> None:
+    """List the recipes that ship with ghrq.
+
+    \b
+    Example:
+      ghrq recipes
+    """  # noqa: D301
+    from ghrq.recipes import shipped, summary
+
+    print(columns([(name, summary(path)) for name, path in shipped().items()]))
+
+
+def _print_results(run: "Run", results: dict[str, Any]) -> None:
+    if processes.is_main():
+        numbers = [(name, f"{value:.6g}") for name, value in results.items() if isinstance(value, int | float)]
+        print(columns(numbers))
+        print(f"results: {run.folder / 'results.json'}")
