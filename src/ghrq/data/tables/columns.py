@@ -4,6 +4,7 @@ Columns are Arrow arrays. A vector is a list (of fixed size or not), a text such
 of numbers.
 """
 
+import bisect
 import difflib
 import fnmatch
 from collections.abc import Sequence
@@ -191,24 +192,20 @@ def _converted(
 def _parsed(path: Path, array: Any, name: str, first_row: int) -> Any:
     """Parse texts such as ``"[0.1, 0.2]"`` or ``"0.1 0.2"`` into lists."""
 
-    def parse(texts: Any) -> Any:
-        parts = pc.split_pattern_regex(pc.utf8_trim(texts, " \t\r\n[]"), r"\s*,\s*|\s+")
-        return parts.cast(pa.list_(pa.float64()))
+    def parse(rows: int) -> Any:
+        """The lists of the first ``rows``, ``None`` if one of them cannot be parsed."""
+        parts = pc.split_pattern_regex(pc.utf8_trim(array[:rows], " \t\r\n[]"), r"\s*,\s*|\s+")
+        try:
+            return parts.cast(pa.list_(pa.float64()))
+        except pa.ArrowInvalid:
+            return None
 
-    try:
-        return parse(array)
-    except pa.ArrowInvalid:
-        low, high = 0, len(array)  # binary search for the first row that cannot be parsed
-        while high - low > 1:
-            middle = (low + high) // 2
-            try:
-                parse(array[low:middle])
-                low = middle
-            except pa.ArrowInvalid:
-                high = middle
-        shown = array[low].as_py()
-        shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
-        raise UserError(
-            f"{place(path, first_row + low)}: column {name!r} is {shown!r}, expected numbers such as [0.1, 0.2]: "
-            "fix or remove that row, or name another column with --column"
-        ) from None
+    if (lists := parse(len(array))) is not None:
+        return lists
+    wrong = bisect.bisect_left(range(len(array)), True, key=lambda row: parse(row + 1) is None)
+    shown = array[wrong].as_py()
+    shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
+    raise UserError(
+        f"{place(path, first_row + wrong)}: column {name!r} is {shown!r}, expected numbers such as [0.1, 0.2]: "
+        "fix or remove that row, or name another column with --column"
+    )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, json
 
 from ghrq.data.tables.columns import is_number, place
-from ghrq.data.tables.sources import Source, reading
+from ghrq.data.tables.sources import from_row, reading
 from ghrq.system.errors import UserError
 
 # Bytes of text that are parsed at once.
@@ -36,13 +36,15 @@ _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 _HEADER_BYTES = 2**16
 
 
-class CsvSource(Source):
+class CsvSource:
     """Comma-separated values with a header, also compressed (``.csv.gz``).
 
     A column is float64 if most cells of the first block are numbers, else text; a later cell that is no number is then
     an error. Columns named in ``text`` are read as text even if they look like numbers, so that no leading zero is
     lost; they become int64 if every cell is a whole number.
     """
+
+    cuts = (0,)
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
         self.path = path
@@ -64,12 +66,9 @@ class CsvSource(Source):
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Parses from the first line on, whatever ``start`` is."""
-        for batch in _from_row(start, self._batches(names)):
-            columns = [
-                column.cast(pa.int64()) if name in self._counted[1] else column
-                for name, column in zip(names, batch.columns, strict=True)
-            ]
-            yield pa.record_batch(columns, names=list(names))
+        kinds = (pa.int64() if name in self._counted[1] else self.schema.field(name).type for name in names)
+        schema = pa.schema(list(zip(names, kinds, strict=True)))
+        return (batch.cast(schema) for batch in from_row(start, self._batches(names)))
 
     @cached_property
     def _counted(self) -> tuple[int, set[str]]:
@@ -98,11 +97,13 @@ class CsvSource(Source):
         )
 
 
-class JsonLinesSource(Source):
+class JsonLinesSource:
     """One JSON object a line, also compressed (``.jsonl.gz``). The first block decides which columns there are.
 
     Numbers are float64, alone and in lists; in columns named in ``text``, whole numbers are int64.
     """
+
+    cuts = (0,)
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
         self.path = path
@@ -118,7 +119,7 @@ class JsonLinesSource(Source):
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Parses from the first line on, whatever ``start`` is."""
-        return _from_row(start, self._batches(names))
+        return from_row(start, self._batches(names))
 
     def _batches(self, names: Sequence[str]) -> Iterator[Any]:
         rows = 0
@@ -180,13 +181,6 @@ def _mostly_numbers(cells: Any) -> bool:
         return is_number(cells.type) or bool(pa.types.is_null(cells.type))
     filled = cells.filter(pc.not_equal(cells, ""))
     return 2 * (pc.sum(pc.match_substring_regex(filled, _NUMBER)).as_py() or 0) > len(filled)
-
-
-def _from_row(start: int, batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        if start < len(batch):
-            yield batch[start:]
-        start = max(start - len(batch), 0)
 
 
 @contextmanager
