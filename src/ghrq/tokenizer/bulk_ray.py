@@ -40,7 +40,7 @@ def encode_on_ray(tokenizer: "Tokenizer", table: VectorTable, size: int) -> Iter
         )
         try:
             for part in encoded.iter_batches(batch_size=None, batch_format="numpy"):
-                yield EncodedRows(part["rows"], part["codes"], part["hashes"])
+                yield EncodedRows(**part)
         except ray.exceptions.RayError as error:
             raise _user_error(error) or error from None
 
@@ -58,9 +58,7 @@ class _Encoder:
     def __call__(self, spans: dict[str, npt.NDArray[np.int64]]) -> Iterator[dict[str, npt.NDArray[Any]]]:
         for start, stop in zip(spans["start"].tolist(), spans["stop"].tolist(), strict=True):
             for part in encode_range(self._tokenizer, self._table, self._size, start, stop):
-                assert isinstance(part.rows, slice)
-                rows = np.arange(part.rows.start, part.rows.stop)
-                yield {"rows": rows, "codes": part.codes, "hashes": part.hashes}
+                yield part._asdict()
 
 
 @contextmanager

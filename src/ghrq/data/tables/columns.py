@@ -109,12 +109,10 @@ def id_array(path: Path, array: Any, name: str, first_row: int) -> Any:
     if array.null_count:
         row = first_row + _first_null(array)
         raise UserError(f"{place(path, row)}: column {name!r} has no id: give every row one, or leave out --id")
-    if pa.types.is_integer(array.type) and array.type != pa.uint64():
-        return array.cast(pa.int64())
+    if pa.types.is_integer(array.type):
+        return array if pa.types.is_uint64(array.type) else array.cast(pa.int64())
     if _is_text(array.type):
         return array.cast(pa.large_string())
-    if pa.types.is_uint64(array.type):
-        return array
     raise UserError(
         f"{path}: ids have to be text or whole numbers, column {name!r} holds {array.type}: "
         "name another column with --id, or convert it"

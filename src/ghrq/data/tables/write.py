@@ -2,8 +2,7 @@
 
 import json
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -33,15 +32,15 @@ class TableLayout(NamedTuple):
     rows: int
 
 
-class Writer(ABC):
+class Writer:
     """Appends batches to ``file``, in the order of the rows."""
 
     def __init__(self, file: IO[bytes], layout: TableLayout) -> None:
         self._file, self._layout = file, layout
 
-    @abstractmethod
     def write(self, ids: Any, arrays: npt.NDArray[Any]) -> None:
         """Append ``ids (n,)``, an Arrow array, and ``arrays (n, width)``."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Write what comes after the last row."""
@@ -50,7 +49,6 @@ class Writer(ABC):
 @contextmanager
 def open_writer(path: Path, layout: TableLayout) -> Iterator[Writer]:
     """A writer in the format of ``path``'s extension, one of :data:`FORMATS`."""
-    kinds: dict[str, Callable[[IO[bytes], TableLayout], Writer]]
     kinds = {".parquet": _ParquetWriter, ".csv": _CsvWriter, ".jsonl": _JsonLinesWriter, ".npy": _ArrayWriter}
     with replacing(path) as temporary, temporary.open("wb") as file:
         writer = kinds[path.suffix.lower()](file, layout)
