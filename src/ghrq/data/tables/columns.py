@@ -101,7 +101,17 @@ def matrix(
                 f"expected {dim or 'at least 1'} as in the first row: fix or remove that row"
             )
         values = _numbers(path, array.flatten(), names[0], dim, first_row).reshape(-1, dim)
-    return _converted(path, values, names, dtype, first_row)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = values.astype(dtype)
+    if np.issubdtype(result.dtype, np.floating):
+        wrong, complaint = ~np.isfinite(result), "holds NaN or a number that is not finite in float32"
+    else:
+        wrong, complaint = result != values, "holds a number that is not a code"
+    if wrong.any():
+        row, column = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
+        name = names[column] if len(names) > 1 else names[0]
+        raise UserError(f"{place(path, first_row + row)}: column {name!r} {complaint}: fix or remove that row")
+    return result
 
 
 def id_array(path: Path, array: Any, name: str, first_row: int) -> Any:
@@ -169,22 +179,6 @@ def _check_no_nulls(path: Path, array: Any, name: str, width: int, first_row: in
 def _numbers(path: Path, array: Any, name: str, width: int, first_row: int) -> npt.NDArray[Any]:
     _check_no_nulls(path, array, name, width, first_row)
     return np.asarray(array.to_numpy(zero_copy_only=False))
-
-
-def _converted(
-    path: Path, values: npt.NDArray[Any], names: Sequence[str], dtype: npt.DTypeLike, first_row: int
-) -> Numbers:
-    with np.errstate(over="ignore", invalid="ignore"):
-        result = values.astype(dtype)
-    if np.issubdtype(result.dtype, np.floating):
-        wrong, complaint = ~np.isfinite(result), "holds NaN or a number that is not finite in float32"
-    else:
-        wrong, complaint = result != values, "holds a number that is not a code"
-    if wrong.any():
-        row, column = np.unravel_index(int(wrong.argmax()), wrong.shape)
-        name = names[int(column)] if len(names) > 1 else names[0]
-        raise UserError(f"{place(path, first_row + int(row))}: column {name!r} {complaint}: fix or remove that row")
-    return result
 
 
 def _parsed(path: Path, array: Any, name: str, first_row: int) -> Any:
