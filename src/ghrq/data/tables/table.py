@@ -2,7 +2,7 @@
 
 import fnmatch
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,10 +54,11 @@ class VectorTable:
         self, source: Source, column: str | None, id_column: str | None, label_column: str | None, dtype: npt.DTypeLike
     ) -> None:
         self._source, self.path, self.dtype = source, source.path, np.dtype(dtype)
-        for name, option in ((id_column, "--id"), (label_column, "--labels")):
-            if name is not None:
-                columns.checked_name(self.path, name, source.schema.names, option)
-        others = [name for name in (id_column, label_column) if name is not None]
+        others = [
+            columns.checked_name(self.path, name, source.schema.names, option)
+            for name, option in ((id_column, "--id"), (label_column, "--labels"))
+            if name is not None
+        ]
         self._vectors = columns.vector_columns(self.path, source.schema, column, others)
         self._id, self._label = id_column, label_column
         self.id_name, self.has_ids = id_column or ROW_COLUMN, id_column is not None
@@ -116,9 +117,7 @@ class VectorTable:
         starts = np.unique(cuts[cuts < self.rows])
         return list(zip(starts.tolist(), [*starts[1:].tolist(), self.rows], strict=True))
 
-    def _records(
-        self, names: list[str] | tuple[str, ...], size: int, start: int, stop: int | None
-    ) -> Iterator[tuple[int, Any]]:
+    def _records(self, names: Sequence[str], size: int, start: int, stop: int | None) -> Iterator[tuple[int, Any]]:
         """Pairs of a first row and a record batch of ``size`` rows."""
         left = (self.rows if stop is None else min(stop, self.rows)) - start
         waiting: list[Any] = []

@@ -49,7 +49,7 @@ class CsvSource:
     def __init__(self, path: Path, text: Collection[str]) -> None:
         self.path = path
         _check_separator(path)
-        with _parsing(path, "CSV", _CSV_FIRST), self._open(None) as reader:
+        with _parsing(path, "CSV", _CSV_FIRST), self._open() as reader:
             found, first = reader.schema, next(iter(reader), None)
 
         def kind(column: int, name: str) -> Any:
@@ -85,15 +85,14 @@ class CsvSource:
                 if len(batch):
                     yield batch.select(list(names))
 
-    def _open(self, names: Sequence[str] | None, as_text: bool = False) -> Any:
-        types = {name: pa.string() if as_text else self.schema.field(name).type for name in names or ()}
+    def _open(self, names: Sequence[str] = (), as_text: bool = False) -> Any:
+        """Open for these columns, by default for all of them with the types that pyarrow infers."""
+        types = {name: pa.string() if as_text else self.schema.field(name).type for name in names}
         return csv.open_csv(
             str(self.path),
             read_options=csv.ReadOptions(block_size=_BLOCK, use_threads=False),
             parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                include_columns=None if names is None else list(names), column_types=types
-            ),
+            convert_options=csv.ConvertOptions(include_columns=list(names), column_types=types),
         )
 
 
