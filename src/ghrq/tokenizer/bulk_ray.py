@@ -78,26 +78,18 @@ def _cluster(ray: Any) -> Iterator[None]:
             raise UserError(
                 f"cannot use Ray at {address} ({reason}): check RAY_ADDRESS, or unset it to use this machine"
             ) from error
-    try:
-        with _quiet():
-            yield
-    finally:
-        if started:
-            ray.shutdown()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Turn off the progress bars of Ray Data and its stack traces for a mistake in the table."""
+    # Ray Data shows no progress bars of its own, and no stack trace for a mistake in the table.
     context, log = require("ray.data", "scale").DataContext.get_current(), logging.getLogger("ray.data")
-    before = context.enable_progress_bars, log.level
+    bars, level = context.enable_progress_bars, log.level
     context.enable_progress_bars = False
     log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        context.enable_progress_bars = before[0]
-        log.setLevel(before[1])
+        context.enable_progress_bars = bars
+        log.setLevel(level)
+        if started:
+            ray.shutdown()
 
 
 def _user_error(error: BaseException | None) -> UserError | None:

@@ -102,13 +102,11 @@ class ArraySource:
         self.path = path
         with reading(path, "a NumPy array"):
             array = self._array()
-        if array.ndim != 2 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
             raise UserError(
                 f"{path} holds an array of shape {array.shape} and type {array.dtype}, "
-                "expected rows of numbers (n, d): save such an array"
+                "expected rows of numbers (n, d), d at least 1: save such an array"
             )
-        if array.shape[1] == 0:
-            raise UserError(f"{path} has shape {array.shape}, vectors of no numbers: expected (n, d) with d > 0")
         number = pa.from_numpy_dtype(array.dtype.newbyteorder("="))
         self.schema = pa.schema([(ARRAY_COLUMN, pa.list_(number, array.shape[1]))])
         self.rows, self._dim = array.shape
