@@ -84,8 +84,10 @@ def _checked(table: Any, read: Callable[[Which], Any]) -> ArrayRows:
             "X.reshape(1, -1) is a single vector, X.reshape(-1, 1) many of one number each"
         )
     if 0 in shape:
-        found = "sample(s)" if shape[0] == 0 else "feature(s)"
-        raise UserError(f"Found array with 0 {found} (shape={shape}) while a minimum of 1 is required. Pass some")
+        found, remedy = ("sample(s)", "rows") if shape[0] == 0 else ("feature(s)", "columns of numbers")
+        raise UserError(
+            f"Found array with 0 {found} (shape={shape}) while a minimum of 1 is required. Pass some {remedy}"
+        )
     return ArrayRows(*shape, read)
 
 
