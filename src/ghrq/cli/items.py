@@ -1,6 +1,5 @@
 """Commands for a table of embeddings: fit a tokenizer, encode, decode, inspect. Heavy imports are inside them."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ghrq.cli.options import out_option
+from ghrq.data.outputs import check_output, replacing
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
+from ghrq.system.files import read_json, write_json
+from ghrq.system.progress import make_progress
 
 if TYPE_CHECKING:
     from ghrq.data.tables import VectorTable
@@ -61,11 +63,8 @@ def fit(
       ghrq fit items.parquet --column embedding --id item_id --out tok/
       ghrq fit vectors.npy --stages 3 --codes 512 --kind euclidean --out tok/
     """  # noqa: D301
-    from ghrq.data.outputs import replacing
     from ghrq.data.tables import open_table
     from ghrq.ids.tuples import count_distinct
-    from ghrq.system.files import write_json
-    from ghrq.system.progress import make_progress
     from ghrq.tokenizer import Tokenizer, bulk
 
     progress = make_progress()
@@ -118,10 +117,8 @@ def encode(
       ghrq encode tok/ items.csv --column 'emb_*' --id sku --out ids.csv --collisions reassign
       RAY_ADDRESS=head:6379 ghrq encode tok/ items.parquet --out ids.parquet --on ray
     """  # noqa: D301
-    from ghrq.data.outputs import check_output
     from ghrq.data.tables import FORMATS
     from ghrq.ids.tuples import count_distinct
-    from ghrq.system.progress import make_progress
     from ghrq.tokenizer import bulk
 
     check_output(out, FORMATS, [items])
@@ -152,9 +149,7 @@ def decode(
       ghrq decode tok/ ids.parquet --out vectors.npy
       ghrq decode tok/ ids.parquet --depth 2 --out coarse.parquet
     """  # noqa: D301
-    from ghrq.data.outputs import check_output
     from ghrq.data.tables import FORMATS, open_codes
-    from ghrq.system.progress import make_progress
     from ghrq.tokenizer import bulk
 
     check_output(out, FORMATS, [ids])
@@ -185,12 +180,9 @@ def inspect(
       ghrq inspect tok/ tok/ids.parquet --out report/
       ghrq inspect tok/ ids.parquet --items items.parquet --labels category --out report/
     """  # noqa: D301
-    from ghrq.data.outputs import check_output
     from ghrq.data.tables import open_codes
     from ghrq.metrics.quality import quality
     from ghrq.report.ids_page import write_page
-    from ghrq.system.files import write_json
-    from ghrq.system.progress import make_progress
     from ghrq.tokenizer import bulk
 
     check_output(out, formats=None)
@@ -241,20 +233,14 @@ def _open_items(
     """The table with the given columns, or else those of the fit."""
     from ghrq.data.tables import open_table
 
-    remembered: dict[str, Any] = {}
-    if (tokenizer / TABLE_FILE).is_file() and items.suffix != ".npy":
-        try:
-            remembered = dict(json.loads((tokenizer / TABLE_FILE).read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise UserError(f"{tokenizer / TABLE_FILE} is damaged ({error}): remove it, and give --column") from error
+    known = (tokenizer / TABLE_FILE).is_file() and items.suffix != ".npy"
+    remembered = read_json(tokenizer / TABLE_FILE, "remove it, and give --column") if known else {}
     chosen = remembered.get("id") if id_column is None else id_column or None
     return open_table(items, column or remembered.get("column"), chosen, labels)
 
 
 def _check_folder(out: Path, items: Path) -> None:
     """Raise an error unless a tokenizer can be written there: it may only replace another tokenizer."""
-    from ghrq.data.outputs import check_output
-
     check_output(out, formats=None, inputs=[items])
     own = {"config.json", "model.safetensors", "README.md", TABLE_FILE, IDS_FILE}
     others = sorted({entry.name for entry in out.iterdir()} - own) if out.exists() else []

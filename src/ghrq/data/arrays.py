@@ -33,8 +33,14 @@ class ArrayRows:
     def take(self, which: Which) -> Tensor:
         """``(m, dim)`` float32, or float64 if the numbers may need it. NaN and infinity are errors."""
         x = _floats(self.read(which))
-        if not bool(x.sum().isfinite()):  # one fast pass; the sum may also have overflowed
-            self._check_finite(x, which)
+        if bool(x.sum().isfinite()):  # one fast pass; the sum may also have overflowed
+            return x
+        for place, column in (~x.isfinite()).nonzero()[:1].tolist():
+            row = (which.start or 0) + place if isinstance(which, slice) else int(which[place])
+            raise UserError(
+                f"row {row} of X has a NaN or infinite value, in column {column}; expected finite numbers: "
+                "leave such rows out or fill them in"
+            )
         return x
 
     def chunks(self) -> Iterator[tuple[int, Tensor]]:
@@ -47,18 +53,6 @@ class ArrayRows:
         """Read all rows, for the errors of :meth:`take`."""
         for _, x in self.chunks():
             bar.advance(len(x))
-
-    @staticmethod
-    def _check_finite(x: Tensor, which: Which) -> None:
-        places = (~x.isfinite()).nonzero()
-        if len(places) == 0:
-            return
-        place, column = (int(number) for number in places[0])
-        row = (which.start or 0) + place if isinstance(which, slice) else int(which[place])
-        raise UserError(
-            f"row {row} of X has a NaN or infinite value, in column {column}; expected finite numbers: "
-            "leave such rows out or fill them in"
-        )
 
 
 def as_rows(table: Any) -> ArrayRows:
@@ -89,12 +83,11 @@ def _checked(table: Any, read: Callable[[Which], Any]) -> ArrayRows:
             f"Expected 2D array, got {len(shape)}D array instead, of shape {shape}. Reshape your data: "
             "X.reshape(1, -1) is a single vector, X.reshape(-1, 1) many of one number each"
         )
-    if shape[0] == 0:
+    if 0 in shape:
+        found, remedy = ("sample(s)", "rows") if shape[0] == 0 else ("feature(s)", "columns of numbers")
         raise UserError(
-            f"Found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required: pass some rows"
+            f"Found array with 0 {found} (shape={shape}) while a minimum of 1 is required. Pass some {remedy}"
         )
-    if shape[1] == 0:
-        raise UserError(f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
     return ArrayRows(*shape, read)
 
 
@@ -111,7 +104,7 @@ def _as_array(table: Any) -> npt.NDArray[Any]:
         isinstance(table, np.ndarray) and table.dtype == object and table.ndim == 1
     )
     if nested and len(table) and hasattr(table[0], "__len__") and not isinstance(table[0], str):
-        lengths = np.fromiter(map(_length, table), dtype=np.int64, count=len(table))
+        lengths = np.array([len(row) if hasattr(row, "__len__") else -1 for row in table])
         odd = np.flatnonzero(lengths != lengths[0])
         if len(odd):
             raise UserError(
@@ -125,10 +118,6 @@ def _as_array(table: Any) -> npt.NDArray[Any]:
     if array.dtype.kind not in "fiubO":
         raise UserError(f"X holds {array.dtype}, expected numbers: choose the columns of the vectors")
     return array
-
-
-def _length(row: Any) -> int:
-    return len(row) if hasattr(row, "__len__") else -1
 
 
 def _is_wide(dtype: Any) -> bool:

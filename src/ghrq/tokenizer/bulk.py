@@ -14,18 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ghrq.data.tables import (
-    CODES_COLUMN,
-    TableLayout,
-    VectorTable,
-    batch_rows,
-    check_distinct,
-    hash_ids,
-    open_writer,
-)
+from ghrq.data.tables import CODES_COLUMN, TableLayout, VectorTable, batch_rows, check_distinct, hash_ids, open_writer
 from ghrq.data.tables.columns import place
-from ghrq.ids.collisions import Policy
-from ghrq.ids.collisions import resolve as resolve_collisions
+from ghrq.ids import collisions
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 
@@ -57,7 +48,7 @@ _APPEND_ROWS = 2**18
 class EncodedRows(NamedTuple):
     """The codes of some rows."""
 
-    rows: npt.NDArray[np.int64] | slice
+    rows: npt.NDArray[np.int64]
     codes: Codes
     hashes: npt.NDArray[np.uint64]
     """Hashes of the ids."""
@@ -87,19 +78,14 @@ def sample(table: VectorTable, codebook_size: int, seed: int = 0, progress: Prog
             bar.advance(len(vectors))
             first = stop
     check_distinct(table, hashes)
-    _warn_of_outliers(table, drawn, result, progress)
-    return result
-
-
-def _warn_of_outliers(table: VectorTable, rows: npt.NDArray[np.int64], vectors: Vectors, progress: Progress) -> None:
-    """Warn of a row so large that it would decide the scale of all others."""
-    greatest = np.maximum(vectors.max(axis=1), -vectors.min(axis=1))
+    greatest = np.maximum(result.max(axis=1), -result.min(axis=1))
     row, usual = int(greatest.argmax()), float(np.median(greatest))
     if float(greatest[row]) > _OUTLIER * usual > 0.0:
         progress.note(
-            f"warning: {place(table.path, int(rows[row]))} has the number {greatest[row]:.3g}, most rows none above "
+            f"warning: {place(table.path, int(drawn[row]))} has the number {greatest[row]:.3g}, most rows none above "
             f"{usual:.3g}: it will dominate the scale. Is it a mistake?"
         )
+    return result
 
 
 def encode(
@@ -144,7 +130,7 @@ def encode(
     return codes
 
 
-def resolve(codes: Codes, policy: Policy, tokenizer: "Tokenizer", table: VectorTable) -> Codes:
+def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", table: VectorTable) -> Codes:
     """Resolve collisions of ``codes (rows, N)`` by :mod:`ghrq.ids.collisions`: ``(rows, N)``, ``N + 1`` for ``append``.
 
     Vectors are read from the table again where they are needed.
@@ -156,14 +142,14 @@ def resolve(codes: Codes, policy: Policy, tokenizer: "Tokenizer", table: VectorT
         result = np.empty((len(codes), codes.shape[1] + 1), dtype=np.int32)
         for part in range(parts):
             rows = np.flatnonzero(part_of == part)
-            result[rows] = resolve_collisions(torch.from_numpy(codes[rows].astype(np.int32)), policy).numpy()
+            result[rows] = collisions.resolve_append(codes[rows].astype(np.int32)).numpy()
         return result
 
     def vectors_of(rows: torch.Tensor) -> torch.Tensor:
         return tokenizer.latent(table.take(rows.cpu().numpy()))
 
-    given = torch.from_numpy(codes.astype(np.int32))
-    return resolve_collisions(given, policy, vectors_of=vectors_of, quantizer=tokenizer.quantizer_).numpy()
+    given, rq = codes.astype(np.int32), tokenizer.quantizer_
+    return collisions.resolve(given, policy, vectors_of=vectors_of, quantizer=rq).numpy()
 
 
 def write_codes(path: Path, table: VectorTable, codes: Codes, progress: Progress = SILENT) -> None:
@@ -239,26 +225,22 @@ def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
 def all_vectors(table: VectorTable, folder: Path, progress: Progress = SILENT) -> Iterator[npt.NDArray[Any]]:
     """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``."""
     with tempfile.TemporaryDirectory(prefix=".ghrq-", dir=folder) as temporary:
-        name, first = Path(temporary) / "vectors.npy", 0
-        array = None
+        name, shape = Path(temporary) / "vectors.npy", (table.rows, table.dim)
+        array, first = np.lib.format.open_memmap(name, mode="w+", dtype=table.dtype, shape=shape), 0
         with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
             for _, vectors in table.batches(batch_rows(table.dim)):
-                if array is None:
-                    shape = (table.rows, table.dim)
-                    array = np.lib.format.open_memmap(name, mode="w+", dtype=vectors.dtype, shape=shape)
                 array[first : first + len(vectors)] = vectors
                 first += len(vectors)
                 bar.advance(len(vectors))
-        assert array is not None  # an open table has rows
         yield array
 
 
 def encode_range(tokenizer: "Tokenizer", table: VectorTable, size: int, start: int, stop: int) -> Iterator[EncodedRows]:
     """Encode the rows from ``start`` to before ``stop`` in batches of ``size``."""
     for ids, vectors in table.batches(size, start, stop):
-        rows = slice(start, start + len(vectors))
+        rows = np.arange(start, start + len(vectors))
         yield EncodedRows(rows, tokenizer.encode(vectors).astype(_smallest(tokenizer)), hash_ids(ids))
-        start = rows.stop
+        start += len(vectors)
 
 
 def _smallest(tokenizer: "Tokenizer") -> np.dtype[Any]:

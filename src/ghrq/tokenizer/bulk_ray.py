@@ -40,7 +40,7 @@ def encode_on_ray(tokenizer: "Tokenizer", table: VectorTable, size: int) -> Iter
         )
         try:
             for part in encoded.iter_batches(batch_size=None, batch_format="numpy"):
-                yield EncodedRows(part["rows"], part["codes"], part["hashes"])
+                yield EncodedRows(**part)
         except ray.exceptions.RayError as error:
             raise _user_error(error) or error from None
 
@@ -58,9 +58,7 @@ class _Encoder:
     def __call__(self, spans: dict[str, npt.NDArray[np.int64]]) -> Iterator[dict[str, npt.NDArray[Any]]]:
         for start, stop in zip(spans["start"].tolist(), spans["stop"].tolist(), strict=True):
             for part in encode_range(self._tokenizer, self._table, self._size, start, stop):
-                assert isinstance(part.rows, slice)
-                rows = np.arange(part.rows.start, part.rows.stop)
-                yield {"rows": rows, "codes": part.codes, "hashes": part.hashes}
+                yield part._asdict()
 
 
 @contextmanager
@@ -70,47 +68,28 @@ def _cluster(ray: Any) -> Iterator[None]:
     if started:
         address = os.environ.get("RAY_ADDRESS") or "local"
         dashboard = {"include_dashboard": False} if address == "local" else {}
-        _check_reachable(address)
         try:
+            host, colon, port = address.rpartition("://")[2].rpartition(":")
+            if colon and port.isdigit():  # fail early: Ray itself would try for minutes
+                socket.create_connection((host, int(port)), timeout=_TIMEOUT).close()
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **dashboard)
         except (Exception, SystemExit) as error:  # a wrong address or a busy machine raise many kinds
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UserError(
                 f"cannot use Ray at {address} ({reason}): check RAY_ADDRESS, or unset it to use this machine"
             ) from error
-    try:
-        with _quiet():
-            yield
-    finally:
-        if started:
-            ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Fail early: Ray itself would try for minutes."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not (colon and port.isdigit()):
-        return  # a local cluster, or an address without a port
-    try:
-        socket.create_connection((host, int(port)), timeout=_TIMEOUT).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"cannot use Ray at {address} ({error}): check RAY_ADDRESS, or unset it to use this machine"
-        ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Turn off the progress bars of Ray Data and its stack traces for a mistake in the table."""
+    # Ray Data shows no progress bars of its own, and no stack trace for a mistake in the table.
     context, log = require("ray.data", "scale").DataContext.get_current(), logging.getLogger("ray.data")
-    before = context.enable_progress_bars, log.level
+    bars, level = context.enable_progress_bars, log.level
     context.enable_progress_bars = False
     log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        context.enable_progress_bars = before[0]
-        log.setLevel(before[1])
+        context.enable_progress_bars = bars
+        log.setLevel(level)
+        if started:
+            ray.shutdown()
 
 
 def _user_error(error: BaseException | None) -> UserError | None:

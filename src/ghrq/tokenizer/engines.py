@@ -1,11 +1,11 @@
 """The engines that fit a model: residual k-means, or training an autoencoder around the quantizer.
 
+Both fit everything in a model except its standardisation: ``fit`` from scratch on all rows, ``begin`` on the first of
+many batches of rows, ``update`` on one more batch, in one pass.
 Randomness comes from torch's global generator and from the ``random`` argument.
 """
 
 import math
-from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -30,19 +30,6 @@ _SLOWEST_DECAY = 0.99
 _WARMUP_SHARE = 0.2
 
 _MAX_GRADIENT_NORM = 1.0
-
-
-class Engine(Protocol):
-    """Fits everything in a model except its standardisation."""
-
-    def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
-        """Fit from scratch on all rows."""
-
-    def begin(self, rows: ArrayRows, random: np.random.Generator) -> None:
-        """Fit on the first of many batches of rows."""
-
-    def update(self, rows: ArrayRows, random: np.random.Generator) -> None:
-        """Update with one more batch, in one pass."""
 
 
 class KMeans:
@@ -140,7 +127,8 @@ class Autoencoder:
         return float(loss.detach())
 
 
-ENGINES: dict[EngineName, Callable[[Model, Settings], Engine]] = {"kmeans": KMeans, "autoencoder": Autoencoder}
+Engine = KMeans | Autoencoder
+ENGINES: dict[EngineName, type[Engine]] = {"kmeans": KMeans, "autoencoder": Autoencoder}
 
 
 def _check_finite(x: Tensor) -> None:

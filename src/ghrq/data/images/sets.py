@@ -1,15 +1,13 @@
 """Load an image set by its name."""
 
-import difflib
-
 import numpy as np
 import torch
 
 from ghrq.data.images.cifar100 import load_cifar100
 from ghrq.data.images.folder import load_folder
 from ghrq.data.images.image_set import Images, Split
-from ghrq.data.images.mnist import load_fashion_mnist, load_mnist
-from ghrq.system.errors import UserError, require
+from ghrq.data.images.mnist import load_mnist
+from ghrq.system.errors import UserError, did_you_mean, require
 
 NAMES = ("digits", "mnist", "fashion-mnist", "cifar100", "folder")
 
@@ -29,12 +27,12 @@ def load(name: str, *, split: Split, source: str = "", download: bool = False, s
         return _digits(split)
     if name == "folder":
         return load_folder(split, source, size)
-    readers = {"mnist": load_mnist, "fashion-mnist": load_fashion_mnist, "cifar100": load_cifar100}
-    if name not in readers:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(NAMES)}"
-        raise UserError(f"there is no image set {name!r}: {hint}")
-    return readers[name](split, source, download)
+    if name in ("mnist", "fashion-mnist"):
+        return load_mnist(split, source, download, fashion=name == "fashion-mnist")
+    if name == "cifar100":
+        return load_cifar100(split, source, download)
+    hint = did_you_mean(name, NAMES, f"expected one of {', '.join(NAMES)}")
+    raise UserError(f"there is no image set {name!r}: {hint}")
 
 
 def _digits(split: Split) -> Images:

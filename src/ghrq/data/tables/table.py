@@ -2,7 +2,7 @@
 
 import fnmatch
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ class VectorTable:
         path: of the file.
         rows: number of rows, at least 1.
         dim: size of each vector.
+        dtype: of the vectors.
         column: the columns of the vectors, separated by commas.
         id_name: the column of the ids, or ``row``.
         has_ids: whether the table has a column of ids.
@@ -52,12 +53,12 @@ class VectorTable:
     def __init__(
         self, source: Source, column: str | None, id_column: str | None, label_column: str | None, dtype: npt.DTypeLike
     ) -> None:
-        self._source, self._dtype = source, np.dtype(dtype)
-        self.path = source.path
-        for name, option in ((id_column, "--id"), (label_column, "--labels")):
-            if name is not None:
-                columns.checked_name(self.path, name, source.schema.names, option)
-        others = [name for name in (id_column, label_column) if name is not None]
+        self._source, self.path, self.dtype = source, source.path, np.dtype(dtype)
+        others = [
+            columns.checked_name(self.path, name, source.schema.names, option)
+            for name, option in ((id_column, "--id"), (label_column, "--labels"))
+            if name is not None
+        ]
         self._vectors = columns.vector_columns(self.path, source.schema, column, others)
         self._id, self._label = id_column, label_column
         self.id_name, self.has_ids = id_column or ROW_COLUMN, id_column is not None
@@ -66,13 +67,13 @@ class VectorTable:
         first = next(source.read(self._vectors), None) if self.rows else None
         if first is None:
             raise UserError(f"{self.path} is empty: expected a table with at least one row")
-        self.dim = int(columns.matrix(self.path, first[:1], self._vectors, None, self._dtype, 0).shape[1])
+        self.dim = int(columns.matrix(self.path, first[:1], self._vectors, None, self.dtype, 0).shape[1])
 
     def batches(self, size: int, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """The rows from ``start`` to before ``stop`` (by default all) in batches of ``size``, the last smaller."""
         names = [*self._vectors, self._id] if self._id is not None and self._id not in self._vectors else self._vectors
         for first, records in self._records(names, size, start, stop):
-            vectors = columns.matrix(self.path, records, self._vectors, self.dim, self._dtype, first)
+            vectors = columns.matrix(self.path, records, self._vectors, self.dim, self.dtype, first)
             yield Batch(self._ids_of(records, first), vectors)
 
     def ids(self, size: int) -> Iterator[Any]:
@@ -98,7 +99,7 @@ class VectorTable:
         Reads everything from the first to the last of them, so ask for rows that are close together.
         """
         wanted, inverse = np.unique(rows, return_inverse=True)
-        result = np.empty((len(wanted), self.dim), dtype=self._dtype)
+        result = np.empty((len(wanted), self.dim), dtype=self.dtype)
         if len(wanted):
             first, stop = int(wanted[0]), int(wanted[-1]) + 1
             for batch in self.batches(batch_rows(self.dim), first, stop):
@@ -116,9 +117,7 @@ class VectorTable:
         starts = np.unique(cuts[cuts < self.rows])
         return list(zip(starts.tolist(), [*starts[1:].tolist(), self.rows], strict=True))
 
-    def _records(
-        self, names: list[str] | tuple[str, ...], size: int, start: int, stop: int | None
-    ) -> Iterator[tuple[int, Any]]:
+    def _records(self, names: Sequence[str], size: int, start: int, stop: int | None) -> Iterator[tuple[int, Any]]:
         """Pairs of a first row and a record batch of ``size`` rows."""
         left = (self.rows if stop is None else min(stop, self.rows)) - start
         waiting: list[Any] = []

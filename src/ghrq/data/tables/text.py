@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, json
 
 from ghrq.data.tables.columns import is_number, place
-from ghrq.data.tables.sources import Source, reading
+from ghrq.data.tables.sources import from_row, reading
 from ghrq.system.errors import UserError
 
 # Bytes of text that are parsed at once.
@@ -36,7 +36,7 @@ _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 _HEADER_BYTES = 2**16
 
 
-class CsvSource(Source):
+class CsvSource:
     """Comma-separated values with a header, also compressed (``.csv.gz``).
 
     A column is float64 if most cells of the first block are numbers, else text; a later cell that is no number is then
@@ -44,10 +44,12 @@ class CsvSource(Source):
     lost; they become int64 if every cell is a whole number.
     """
 
+    cuts = (0,)
+
     def __init__(self, path: Path, text: Collection[str]) -> None:
         self.path = path
         _check_separator(path)
-        with _parsing(path, "CSV", _CSV_FIRST), self._open(None) as reader:
+        with _parsing(path, "CSV", _CSV_FIRST), self._open() as reader:
             found, first = reader.schema, next(iter(reader), None)
 
         def kind(column: int, name: str) -> Any:
@@ -64,12 +66,9 @@ class CsvSource(Source):
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Parses from the first line on, whatever ``start`` is."""
-        for batch in _from_row(start, self._batches(names)):
-            columns = [
-                column.cast(pa.int64()) if name in self._counted[1] else column
-                for name, column in zip(names, batch.columns, strict=True)
-            ]
-            yield pa.record_batch(columns, names=list(names))
+        kinds = (pa.int64() if name in self._counted[1] else self.schema.field(name).type for name in names)
+        schema = pa.schema(list(zip(names, kinds, strict=True)))
+        return (batch.cast(schema) for batch in from_row(start, self._batches(names)))
 
     @cached_property
     def _counted(self) -> tuple[int, set[str]]:
@@ -86,23 +85,24 @@ class CsvSource(Source):
                 if len(batch):
                     yield batch.select(list(names))
 
-    def _open(self, names: Sequence[str] | None, as_text: bool = False) -> Any:
-        types = {name: pa.string() if as_text else self.schema.field(name).type for name in names or ()}
+    def _open(self, names: Sequence[str] = (), as_text: bool = False) -> Any:
+        """Open for these columns, by default for all of them with the types that pyarrow infers."""
+        types = {name: pa.string() if as_text else self.schema.field(name).type for name in names}
         return csv.open_csv(
             str(self.path),
             read_options=csv.ReadOptions(block_size=_BLOCK, use_threads=False),
             parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                include_columns=None if names is None else list(names), column_types=types
-            ),
+            convert_options=csv.ConvertOptions(include_columns=list(names), column_types=types),
         )
 
 
-class JsonLinesSource(Source):
+class JsonLinesSource:
     """One JSON object a line, also compressed (``.jsonl.gz``). The first block decides which columns there are.
 
     Numbers are float64, alone and in lists; in columns named in ``text``, whole numbers are int64.
     """
+
+    cuts = (0,)
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
         self.path = path
@@ -118,7 +118,7 @@ class JsonLinesSource(Source):
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Parses from the first line on, whatever ``start`` is."""
-        return _from_row(start, self._batches(names))
+        return from_row(start, self._batches(names))
 
     def _batches(self, names: Sequence[str]) -> Iterator[Any]:
         rows = 0
@@ -180,13 +180,6 @@ def _mostly_numbers(cells: Any) -> bool:
         return is_number(cells.type) or bool(pa.types.is_null(cells.type))
     filled = cells.filter(pc.not_equal(cells, ""))
     return 2 * (pc.sum(pc.match_substring_regex(filled, _NUMBER)).as_py() or 0) > len(filled)
-
-
-def _from_row(start: int, batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        if start < len(batch):
-            yield batch[start:]
-        start = max(start - len(batch), 0)
 
 
 @contextmanager
