@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Literal, NamedTuple
 
 from ghrq.report.console import columns
@@ -122,8 +124,9 @@ class Grid:
 
     def text(self) -> str:
         """For a console: the title and aligned columns, the best entries marked with ``*``."""
-        lines = [[cell.replace("`", "").replace("\u00a0", " ") for cell in line] for line in self._lines("*")]
-        return f"{self.title}\n\n{columns(lines, numbers=True)}\n"
+        heading, *lines = [[cell.replace("`", "").replace("\u00a0", " ") for cell in line] for line in self._lines("*")]
+        wrapped = [wrap(title, 10, break_long_words=False) for title in heading]
+        return f"{self.title}\n\n{columns([*zip_longest(*wrapped, fillvalue=''), *lines], numbers=True)}\n"
 
     def markdown(self) -> str:
         """A heading, the table, and its note."""
