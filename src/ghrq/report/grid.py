@@ -45,11 +45,6 @@ class Row:
     note: str = ""
     """In small letters after the label."""
 
-    @property
-    def full_label(self) -> str:
-        """With the note in brackets."""
-        return f"{self.label} ({self.note})" if self.note else self.label
-
 
 @dataclass(frozen=True)
 class Block:
@@ -117,9 +112,8 @@ class Grid:
             if block.title:
                 lines.append([f"{bold}{block.title}{bold}", *("" for _ in titles)])
             for row, cells in zip(block.rows, self.cells(block), strict=True):
-                lines.append(
-                    [row.full_label, *(f"{bold}{cell.text}{bold}" if cell.bold else cell.text for cell in cells)]
-                )
+                label = f"{row.label} ({row.note})" if row.note else row.label
+                lines.append([label, *(f"{bold}{cell.text}{bold}" if cell.bold else cell.text for cell in cells)])
         return lines
 
     def text(self) -> str:
