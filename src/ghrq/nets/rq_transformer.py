@@ -182,23 +182,20 @@ class RQTransformer(nn.Module):
         prefixes = self._standard(prefixes)
         starts = self._starts(labels, len(prefixes)).unsqueeze(1)
         x = torch.cat((starts, self.spatial_input(prefixes[:, :-1, -1])), dim=1) + self.places
-        for layer in layers_of(self.spatial):
-            x = self._causal(layer, x)
-        h = self.spatial_norm(x).view(-1, 1, self.width)
+        h = self.spatial_norm(self._causal(self.spatial, x)).view(-1, 1, self.width)
         y = torch.cat((h, self.depth_input(prefixes[:, :, :-1].flatten(0, 1))), dim=1) + self.stages
-        for layer in layers_of(self.depth):
-            y = self._causal(layer, y)
-        return torch.bmm(self.depth_norm(y).transpose(0, 1), self.heads)
+        return torch.bmm(self.depth_norm(self._causal(self.depth, y)).transpose(0, 1), self.heads)
 
     def _standard(self, prefixes: Tensor) -> Tensor:
         return (prefixes.to(self.places.dtype) - self.centre) / self.spread
 
-    def _causal(self, layer: Layer, x: Tensor) -> Tensor:
-        """One layer on sequences ``x (B, L, width)``, each row attending to itself and those before it."""
-        q, kv = layer.project(x)
-        q, (k, v) = self._split(q, 1)[0], self._split(kv, 2)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return layer.finish(x, attended.transpose(1, 2).flatten(2))
+    def _causal(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
+        """All layers on sequences ``x (B, L, width)``, each row attending to itself and those before it."""
+        for layer in layers_of(layers):
+            q, kv = layer.project(x)
+            attended = F.scaled_dot_product_attention(self._split(q, 1)[0], *self._split(kv, 2), is_causal=True)
+            x = layer.finish(x, attended.transpose(1, 2).flatten(2))
+        return x
 
     def _split(self, rows: Tensor, parts: int) -> Tensor:
         """``rows (B, L, parts·width)`` by heads: ``(parts, B, heads, L, ·)``."""
