@@ -24,7 +24,7 @@ KINDS = {
 }
 
 
-def label_of(kind: str | int) -> str:
+def label_of(kind: str | float) -> str:
     """The name of a kind in a report; any other label is its own name."""
     return KINDS[str(kind)].label if str(kind) in KINDS else str(kind)
 

@@ -150,7 +150,7 @@ class StudyResults:
 
     def select(self, **labels: "Label | Sequence[Label]") -> list[Group]:
         """The groups with the given label, or one of the given labels, on each of the given axes."""
-        allowed = {axis: [given] if isinstance(given, str | int) else list(given) for axis, given in labels.items()}
+        allowed = {axis: list(given) if isinstance(given, list | tuple) else [given] for axis, given in labels.items()}
         return [g for g in self.groups if all(g.axes.get(axis) in among for axis, among in allowed.items())]
 
     @property

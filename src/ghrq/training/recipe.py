@@ -72,7 +72,7 @@ class Recipe(Section):
     name: Annotated[str, Field(pattern=_NAME)]
     """Names the folder of a run, if no other is given."""
     seed: Annotated[int, Field(ge=0)] = 0
-    axes: dict[str, str | int] = Field(default_factory=dict)
+    axes: dict[str, str | int | float] = Field(default_factory=dict)
     """The labels of the run in a study, see :mod:`ghrq.training.study`. They do not change the training."""
     training: Training = Training()
 

@@ -2,9 +2,7 @@
 
 A task declares which recipes its tables need and along which axes they vary::
 
-    Study(
-        Part("wordnet/{budget}", (kind_axis("ghrq", "naive", grid=("hra-only",)), SIZES)),
-    )
+    Study([Part("wordnet/{budget}", [key_axis("kind", "quantizer.kind", ["ghrq", "naive"], grid=["hra-only"])])])
 
 Every run carries its axes as data, in its recipe and in its results. Nothing reads them off a folder's name.
 """
@@ -19,7 +17,7 @@ from ghrq.system.errors import UserError, did_you_mean
 from ghrq.training.recipe import Recipe, load_recipe
 
 Budget = Literal["demo", "cpu", "paper"]
-Label = str | int
+Label = str | int | float
 
 BUDGETS: tuple[Budget, ...] = get_args(Budget)
 
