@@ -123,11 +123,11 @@ def recover(
 
     chance = np.random.default_rng(seed)
     labels = np.stack([groups, *(chance.permutation(groups) for _ in range(shuffles))])
-    score = require("sklearn.metrics", "image")
+    score = require("sklearn.metrics.cluster", "image")
     return Taxonomy(
         ari=_score([score.adjusted_rand_score(row, cut) for row in labels]),
         nmi=_score([score.normalized_mutual_info_score(row, cut) for row in labels]),
-        purity=_score(_purity(labels, cut)),
+        purity=_score([score.contingency_matrix(row, cut).max(axis=0).sum() / len(cut) for row in labels]),
         dendrogram_purity=_score(dendrogram_purity(merges, labels)),
         sibling_precision=_score(_sibling_precision(between, labels, neighbours)),
         cophenetic=_correlation(hierarchy.cophenet(merges), condensed),
@@ -190,14 +190,6 @@ def dendrogram_purity(linkage: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
     share = (left + right) / below[m:].sum(1)[:, None, None]
     size = members.sum(1)
     return (left * right * share).sum((0, 2)) / (size * (size - 1.0) / 2.0).sum(1)
-
-
-def _purity(labels: Ints, cut: Ints) -> Floats:
-    """``(S,)`` for ``labels (S, m)``: the sum over clusters of their most frequent label's count, over m."""
-    cells = (labels.max() + 1) * (cut.max() + 1)
-    place = np.arange(len(labels))[:, None] * cells + cut * (labels.max() + 1) + labels
-    table = np.bincount(place.ravel(), minlength=len(labels) * cells).reshape(len(labels), cut.max() + 1, -1)
-    return table.max(2).sum(1) / labels.shape[1]
 
 
 def _sibling_precision(between: Floats, labels: Ints, neighbours: int) -> Floats:

@@ -193,7 +193,8 @@ class RQTransformer(nn.Module):
         """All layers on sequences ``x (B, L, width)``, each row attending to itself and those before it."""
         for layer in layers_of(layers):
             q, kv = layer.project(x)
-            attended = F.scaled_dot_product_attention(self._split(q, 1)[0], *self._split(kv, 2), is_causal=True)
+            k, v = self._split(kv, 2)
+            attended = F.scaled_dot_product_attention(self._split(q, 1)[0], k, v, is_causal=True)
             x = layer.finish(x, attended.transpose(1, 2).flatten(2))
         return x
 
