@@ -65,6 +65,7 @@ def test_reproduce_goes_on_where_it_stopped(ghrq, tmp_path):
     arguments = ("reproduce", "tiny_task:Tiny", "--budget", "demo", "--seeds", 2, "--grid", "--jobs", 1)
     code, out, err = ghrq(*arguments)
     assert (code, out.splitlines()[-1]) == (0, "report: runs/tiny-demo/report.html")
+    assert [line.split()[0] for line in out.splitlines() if "±" in line] == ["GHRQ", "Euclidean"]
     table = (tmp_path / "runs" / "tiny-demo" / "tables.md").read_text()
     assert [line.split()[1] for line in table.splitlines() if "±" in line] == ["GHRQ", "Euclidean"]
     names = ["ghrq-s0", "euclidean-s0", "ghrq-s1", "euclidean-s1"]

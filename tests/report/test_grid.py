@@ -137,6 +137,17 @@ def test_console_text_is_aligned_and_marks_the_best():
     ]
 
 
+def test_console_text_wraps_headings_and_no_entries():
+    columns = [Column("Fréchet distance, classifier"), Column("MSE × 1000")]
+    rows = [Row("GHRQ", [Measured((1234.5, 1234.5)), Measured((5.0,))])]
+    assert Grid("A title", "", columns, [Block("", rows)]).text().splitlines()[2:] == [
+        "           Fréchet  MSE × 1000",
+        "         distance,",
+        "        classifier",
+        "GHRQ  1234.5 ± 0.0         5.0",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "html"),
     [

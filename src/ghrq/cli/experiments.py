@@ -108,7 +108,7 @@ def reproduce(
       ghrq reproduce image --dataset digits --budget demo
       ghrq reproduce image --dataset cifar100
     """  # noqa: D301
-    from ghrq.report.study import write_report
+    from ghrq.report.study import console_tables, write_report
     from ghrq.system.progress import make_progress
     from ghrq.training.jobs import how_many
     from ghrq.training.task import task_class
@@ -122,6 +122,7 @@ def reproduce(
     planned = found.study.plan(budget, seeds, grid, chosen)
     outcomes = run_study(planned, folder, make_progress(), how_many(jobs, len(planned)))
     if processes.is_main():
+        print(console_tables(found, outcomes))
         print(f"report: {write_report(found, outcomes, folder)}")
 
 

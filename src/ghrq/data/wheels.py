@@ -108,9 +108,7 @@ def download_lock() -> Iterator[None]:
 
 def check(path: Path, sha256: str, remedy: str = "remove it and try again") -> Path:
     """Returns ``path`` if the file has this SHA-256; else it is an error."""
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+    if (found := files.sha256(path)) != sha256:
         raise UserError(f"{path} is damaged or another file: its SHA-256 is {found}, not {sha256}: {remedy}")
     return path
 

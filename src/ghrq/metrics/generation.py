@@ -8,7 +8,6 @@ Both depend on the number of images (few make the Fréchet distance larger): com
 """
 
 import hashlib
-import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +23,8 @@ from torch import Tensor, nn
 from ghrq.data.inception import COMPLETE_SHA256, SHA256
 from ghrq.data.wheels import check
 from ghrq.system import files
-from ghrq.system.errors import UserError, require
+from ghrq.system.errors import require
 from ghrq.system.progress import Progress
-
-PathLike = str | os.PathLike[str]
 
 
 class Inception(nn.Module):
@@ -58,23 +55,23 @@ class Inception(nn.Module):
         return self.network(x.contiguous(memory_format=torch.channels_last))
 
 
-def inception(path: PathLike) -> Inception:
+def inception(path: Path) -> Inception:
     """The network of the file that :func:`ghrq.data.inception.weights` finds. Any other file is an error."""
     # TorchScript can run code: only the one known file is opened. The network is published in no other form.
-    check(Path(path), SHA256)
+    check(path, SHA256)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         # Freezing fuses its normalisations into its convolutions: a fifth faster.
         return Inception(torch.jit.freeze(torch.jit.load(path, map_location="cpu").eval())).eval()
 
 
-def last_layer(path: PathLike) -> Tensor:
+def last_layer(path: Path) -> Tensor:
     """Of the file that :func:`ghrq.data.inception.complete_weights` finds, the last layer: ``(1008, 2048)``.
 
     Features ``(n, 2048)`` times its transpose are the logits of the Inception Score. As in torchmetrics and in the
     original program, the layer's bias is not used.
     """
-    layer: Tensor = torch.load(check(Path(path), COMPLETE_SHA256), map_location="cpu", weights_only=True)["fc.weight"]
+    layer: Tensor = torch.load(check(path, COMPLETE_SHA256), map_location="cpu", weights_only=True)["fc.weight"]
     return layer
 
 
@@ -96,15 +93,7 @@ class Features:
 
 @torch.no_grad()
 def extract(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Progress | None = None) -> Tensor:
-    """The features ``(n, num_features)`` of images.
-
-    Args:
-        network: from images ``(B, channels, height, width)`` to features ``(B, num_features)``.
-        images: ``(n, channels, height, width)`` uint8.
-        batch: images at once.
-        progress: shows how far it is.
-
-    """
+    """The features ``(n, num_features)`` of ``images (n, channels, height, width)`` uint8, ``batch`` at a time."""
     _check_images(images)
     training = network.training
     network.eval()
@@ -117,13 +106,13 @@ def extract(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Pr
     return torch.cat(features)
 
 
-def summarize(features: Tensor, batch: int = 256) -> Features:
+def summarize(features: Tensor) -> Features:
     """Features ``(n, d)`` of at least two images, summarised by torchmetrics."""
     n, d = features.shape
     if n < 2:
         raise ValueError(f"a covariance needs at least 2 images, got {n}")
     metric = require("torchmetrics.image.fid", "image").FrechetInceptionDistance(feature=_Given(d))
-    for part in features.split(batch):
+    for part in features.split(256):
         metric.update(part, real=False)
     mean = metric.fake_features_sum / n
     covariance = (metric.fake_features_cov_sum - n * torch.outer(mean, mean)) / (n - 1)
@@ -136,26 +125,12 @@ def collect(network: nn.Module, images: Tensor, *, batch: int = 32, progress: Pr
 
 
 def collect_once(
-    folder: Path,
-    name: str,
-    weights: str,
-    network: nn.Module,
-    images: Tensor,
-    *,
-    batch: int = 32,
-    progress: Progress | None = None,
+    folder: Path, name: str, weights: str, network: nn.Module, images: Tensor, *, progress: Progress | None = None
 ) -> Features:
     """:func:`collect`, cached in ``folder``, with a lock for parallel runs.
 
-    Args:
-        folder: of the cache; created if it does not exist.
-        name: of data set and split, such as ``mnist-train``: part of the file's name.
-        weights: SHA-256 of the network's weights, such as :data:`ghrq.data.inception.SHA256`.
-        network: see :func:`collect`.
-        images: see there; the cache's key is a hash of their content.
-        batch: see there.
-        progress: see there.
-
+    The file is named by ``name``, of data set and split such as ``mnist-train``, and by a hash of the content of the
+    images and of ``weights``, the SHA-256 of the network's weights such as :data:`ghrq.data.inception.SHA256`.
     """
     _check_images(images)
     key = hashlib.sha256(f"{weights} {tuple(images.shape)} ".encode())
@@ -163,17 +138,15 @@ def collect_once(
     path = folder / f"{name}-{len(images)}-{key.hexdigest()[:16]}.safetensors"
     if (kept := _read(path, len(images))) is not None:
         return kept
-    try:
+    with files.telling(path, "choose a cache folder that can be written"):
         folder.mkdir(parents=True, exist_ok=True)
         # Parallel runs need the same features: one computes them, the others wait.
         with filelock.FileLock(path.with_suffix(".lock")):
             if (kept := _read(path, len(images))) is not None:
                 return kept
-            features = collect(network, images, batch=batch, progress=progress)
+            features = collect(network, images, progress=progress)
             files.write(path, safetensors.torch.save({"mean": features.mean, "covariance": features.covariance}))
             return features
-    except OSError as error:
-        raise UserError(f"cannot write {path} ({error.strerror}): choose a cache folder that can be written") from error
 
 
 def _read(path: Path, count: int) -> Features | None:

@@ -153,12 +153,9 @@ def _columns(labels: Any) -> dict[str, Any]:
         return {str(name): column for name, column in labels.items()}
     if isinstance(labels, np.ndarray) and labels.ndim == 2:
         labels = list(labels.T)
-    several = isinstance(labels, Sequence) and len(labels) > 0 and _is_column(labels[0])
+    several = isinstance(labels, Sequence) and len(labels) > 0
+    several = several and hasattr(labels[0], "__len__") and not isinstance(labels[0], str | bytes)
     return {f"level {i}": column for i, column in enumerate(labels, start=1)} if several else {"label": labels}
-
-
-def _is_column(value: Any) -> bool:
-    return hasattr(value, "__len__") and not isinstance(value, str | bytes)
 
 
 def _arrow(name: str, column: Any) -> Any:

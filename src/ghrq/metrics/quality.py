@@ -154,7 +154,9 @@ def quality(
     at_least("neighbours", neighbours, 0, whole=True)
     at_least("sample", sample, 1, whole=True)
     items, k = len(table), min(neighbours, len(table) - 1)
-    vectors = None if X is None else _vectors(X, items)
+    vectors = None if X is None else as_rows(X)
+    if vectors is not None and vectors.count != items:
+        raise ValueError(f"expected X of {items} rows, one for each tuple, got {vectors.count}")
     levels = {} if labels is None else label_levels(labels, items, separator)
     sizes, stages = _codebooks(table, tokenizer)
     counts = [np.bincount(column, minlength=size) for column, size in zip(table.T, sizes, strict=True)]
@@ -193,13 +195,6 @@ def _checked_codes(codes: npt.ArrayLike | Tensor) -> Ints:
     if table.min() < 0:
         raise ValueError(f"codes count from 0, got {table.min()} in row {int(table.min(1).argmin())}")
     return table.astype(np.int64)
-
-
-def _vectors(given: Any, items: int) -> ArrayRows:
-    rows = as_rows(given)
-    if rows.count != items:
-        raise ValueError(f"expected X of {items} rows, one for each tuple, got {rows.count}")
-    return rows
 
 
 def _codebooks(codes: Ints, tokenizer: PrefixDecoder | None) -> tuple[list[int], int]:

@@ -161,13 +161,8 @@ def reconstruction_map(
     Equal distances get the worst of their ranks, as in scikit-learn's average precision. The mean rank is over pairs
     and counts only nodes that are not ancestors.
 
-    Args:
-        points: ``(n, d)`` on the ball, or anywhere if ``curvature`` is 0.
-        indptr: ``(n + 1,)`` the ancestors of node i are ``indices[indptr[i]:indptr[i + 1]]``.
-        indices: see there.
-        sources: ``(S,)`` the queried nodes; those without ancestors are skipped.
-        curvature: c of the ball; 0 for Euclidean distances.
-
+    ``points (n, d)`` are on the ball of ``curvature`` c, 0 for Euclidean distances; the ancestors of node i are
+    ``indices[indptr[i]:indptr[i + 1]]``. Nodes of ``sources (S,)`` without ancestors are skipped.
     """
     indptr, indices, queries = (np.asarray(a, dtype=np.int64) for a in (indptr, indices, sources))
     if points.dim() != 2 or len(indptr) != len(points) + 1:

@@ -6,7 +6,7 @@ its value for randomly permuted superclasses.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -76,13 +76,8 @@ def centres(points: Tensor, c: float) -> Tensor:
 def prototypes(points: Tensor, labels: Tensor, classes: int, c: float) -> Tensor:
     """One point for each class, ``(classes, d)`` float64: the ball's midpoint of its points, their mean for ``c = 0``.
 
-    Args:
-        points: ``(n, d)``, on the ball of curvature ``-c`` if ``c > 0``; or ``(n, positions, d)``, several for each
-            item, whose :func:`centres` are used.
-        labels: ``(n,)`` int64 from 0 to ``classes - 1``; each class has at least one.
-        classes: number of classes.
-        c: minus the curvature; 0 is flat.
-
+    ``points (n, d)`` are on the ball of curvature ``-c`` if ``c > 0``; of ``(n, positions, d)``, several for each item,
+    the :func:`centres` are used. ``labels (n,)`` int64 are from 0 to ``classes - 1``; each class has at least one.
     """
     _check_points(points, labels, classes, c)
     points = centres(points, c) if points.dim() == 3 else points.double()
@@ -111,18 +106,11 @@ def recover(
     shuffles: int = 100,
     seed: int = 42,
 ) -> Taxonomy:
-    """Cluster prototypes into a tree, cut it, and compare both with the superclasses.
+    """Cluster the prototypes ``points (m, d)`` into a tree, cut it, and compare both with the superclasses.
 
-    Args:
-        points: ``(m, d)``, the prototypes.
-        coarse_of: ``(m,)`` integers, the superclass of each.
-        c: minus the curvature; 0 is flat.
-        clusters: number of clusters of the cut.
-        linkage: one of :data:`LINKAGES`, the distance between two clusters.
-        neighbours: number of nearest prototypes for the sibling precision.
-        shuffles: number of random permutations of the superclasses.
-        seed: for the permutations.
-
+    ``coarse_of (m,)`` integers are the superclasses, ``c`` is minus the curvature (0 is flat). The tree is made by a
+    ``linkage`` of :data:`LINKAGES` and cut into ``clusters``; the sibling precision is that of the nearest
+    ``neighbours``. Scores for random superclasses are means over ``shuffles`` permutations.
     """
     groups = np.unique(coarse_of.numpy(), return_inverse=True)[1].astype(np.int64)
     _check_tree(points, groups, clusters, linkage, neighbours, shuffles)
@@ -135,11 +123,11 @@ def recover(
 
     chance = np.random.default_rng(seed)
     labels = np.stack([groups, *(chance.permutation(groups) for _ in range(shuffles))])
-    score = require("sklearn.metrics", "image")
+    score = require("sklearn.metrics.cluster", "image")
     return Taxonomy(
         ari=_score([score.adjusted_rand_score(row, cut) for row in labels]),
         nmi=_score([score.normalized_mutual_info_score(row, cut) for row in labels]),
-        purity=_score(_purity(labels, cut)),
+        purity=_score([score.contingency_matrix(row, cut).max(axis=0).sum() / len(cut) for row in labels]),
         dendrogram_purity=_score(dendrogram_purity(merges, labels)),
         sibling_precision=_score(_sibling_precision(between, labels, neighbours)),
         cophenetic=_correlation(hierarchy.cophenet(merges), condensed),
@@ -187,38 +175,21 @@ def dendrogram_purity(linkage: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
     ``a_g b_g`` pairs of that group, and g's fraction of its leaves is ``(a_g + b_g) / Σ_h (a_h + b_h)``. So
     the mean over all pairs is ``Σ_merges Σ_g a_g b_g (a_g + b_g) / Σ_h (a_h + b_h)`` over ``Σ_g n_g (n_g - 1) / 2``.
 
-    Args:
-        linkage: ``(m - 1, 4)``, the merges in scipy's format.
-        labels: integers from 0, the groups of the leaves; in each row at least two leaves share one.
-
+    ``linkage (m - 1, 4)`` are the merges in scipy's format, labels from 0; in each row at least two leaves share one.
     """
     merges, groups = np.asarray(linkage), np.asarray(labels)
-    below = _leaves(merges)
+    m = len(merges) + 1
+    # (2m - 1, m): 1 where a leaf is below a node or equal to it; first the leaves, then the merges in order.
+    below = np.concatenate((np.eye(m), np.zeros((m - 1, m))))
+    for node, (a, b) in enumerate(merges[:, :2].astype(np.int64), start=m):
+        below[node] = below[a] + below[b]
     # (nodes, S, groups): the leaves of each group below each node.
     members = (groups[..., None] == np.arange(groups.max() + 1)).astype(np.float64)
     count = np.einsum("km,smg->ksg", below, members, optimize=True)
     left, right = (count[merges[:, side].astype(np.int64)] for side in (0, 1))
-    share = (left + right) / below[len(merges) + 1 :].sum(1)[:, None, None]
+    share = (left + right) / below[m:].sum(1)[:, None, None]
     size = members.sum(1)
     return (left * right * share).sum((0, 2)) / (size * (size - 1.0) / 2.0).sum(1)
-
-
-def _leaves(merges: npt.NDArray[Any]) -> Floats:
-    """``(2m - 1, m)``: 1 where a leaf is below a node or equal to it; first the leaves, then the merges in order."""
-    m = len(merges) + 1
-    below = np.zeros((2 * m - 1, m))
-    below[:m] = np.eye(m)
-    for node, (a, b) in enumerate(merges[:, :2].astype(np.int64), start=m):
-        below[node] = below[a] + below[b]
-    return below
-
-
-def _purity(labels: Ints, cut: Ints) -> Floats:
-    """``(S,)`` for ``labels (S, m)``: the sum over clusters of their most frequent label's count, over m."""
-    cells = (labels.max() + 1) * (cut.max() + 1)
-    place = np.arange(len(labels))[:, None] * cells + cut * (labels.max() + 1) + labels
-    table = np.bincount(place.ravel(), minlength=len(labels) * cells).reshape(len(labels), cut.max() + 1, -1)
-    return table.max(2).sum(1) / labels.shape[1]
 
 
 def _sibling_precision(between: Floats, labels: Ints, neighbours: int) -> Floats:

@@ -58,8 +58,8 @@ def _search(model: TupleTranslator, source: Tensor, beam: int, trie: PrefixTrie 
         size = total.shape[2]
         score, place = total.flatten(1).topk(min(beam, size * total.shape[1]), dim=1)
         parent, code = place // size, place % size
-        tuples = torch.cat((_of(parent, tuples), code.unsqueeze(2)), dim=2)
-        seen = _of(parent, seen)
+        tuples, seen = (values.take_along_dim(parent.unsqueeze(2), 1) for values in (tuples, seen))
+        tuples = torch.cat((tuples, code.unsqueeze(2)), dim=2)
         if trie is not None:
             node, _ = trie.child(node.gather(1, parent), code, stage)
     tuples = torch.where(score.isneginf().unsqueeze(2), tuples[:, :1], tuples)
@@ -68,8 +68,3 @@ def _search(model: TupleTranslator, source: Tensor, beam: int, trie: PrefixTrie 
         tuples = torch.cat((tuples, tuples[:, :1].expand(-1, missing, -1)), dim=1)
         score = torch.nn.functional.pad(score, (0, missing), value=-torch.inf)
     return tuples, score
-
-
-def _of(parent: Tensor, values: Tensor) -> Tensor:
-    """``values (B, M, ·)`` of the parents ``(B, M')``: ``(B, M', ·)``."""
-    return values.gather(1, parent.unsqueeze(2).expand(-1, -1, values.shape[2]))

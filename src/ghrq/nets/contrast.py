@@ -29,18 +29,9 @@ def info_nce(
     The distance is the ball's; at ``c = 0`` its limit ``2‖x - y‖``, so that both geometries start with the same
     logits next to the origin. The 1 is u itself as a wrong answer, at distance 0.
 
-    Args:
-        anchor: the points u ``(B, d)``, and their gaps ``1 - c‖u‖²`` ``(B, 1)``.
-        anchor_gap: see there.
-        positive: the points v ``(B, d)``, and their gaps ``(B, 1)``.
-        positive_gap: see there.
-        table: the points ``(n, d)`` that the negatives are rows of, and their gaps ``(n, 1)``.
-        table_gap: see there.
-        negatives: row numbers ``(B, k)``, int64.
-        c: curvature of the ball, 0 or above. Gaps count as functions of their points.
-        temperature: τ.
-        itself: whether to add the 1.
-
+    Anchors u and positives v are ``(B, d)``, ``negatives (B, k)`` int64 row numbers of the points ``table (n, d)``. The
+    gaps ``1 - c‖x‖²`` of all of them, ``(·, 1)``, count as functions of their points. ``c`` is the curvature of the
+    ball, 0 or above, ``temperature`` is τ; ``itself``: whether to add the 1.
     """
     rows, k = negatives.shape
     with torch.no_grad():

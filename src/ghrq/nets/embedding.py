@@ -24,16 +24,14 @@ class Embedding(nn.Module):
             at_least(name, value, least, whole=True)
         at_least("initial_scale", initial_scale, 0)
         self.table = nn.Parameter(torch.randn(size, hidden or dim) * (1.0 if hidden else initial_scale))
-        self.network = _network(hidden, dim, initial_scale) if hidden else nn.Identity()
+        self.network: nn.Module = nn.Identity()
+        if hidden:
+            inner, outer = nn.Linear(hidden, hidden), nn.Linear(hidden, dim)
+            nn.init.normal_(inner.weight, std=(2.0 / hidden) ** 0.5)  # relu halves the variance
+            nn.init.normal_(outer.weight, std=initial_scale * hidden**-0.5)
+            nn.init.zeros_(outer.bias)
+            self.network = nn.Sequential(inner, nn.ReLU(), outer)
 
     def forward(self) -> Tensor:
         """All vectors ``(size, dim)``."""
         return self.network(self.table)
-
-
-def _network(hidden: int, dim: int, initial_scale: float) -> nn.Sequential:
-    inner, outer = nn.Linear(hidden, hidden), nn.Linear(hidden, dim)
-    nn.init.normal_(inner.weight, std=(2.0 / hidden) ** 0.5)  # relu halves the variance
-    nn.init.normal_(outer.weight, std=initial_scale * hidden**-0.5)
-    nn.init.zeros_(outer.bias)
-    return nn.Sequential(inner, nn.ReLU(), outer)

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ghrq.system.checks import at_least, from_to
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -25,6 +27,15 @@ def without_autocast(method: Callable[P, T]) -> Callable[P, T]:
             return method(*args, **kwargs)
 
     return plain
+
+
+def check_sizes(*, width: int, heads: int, dropout: float, **sizes: int) -> None:
+    """Check the arguments of a Transformer: ``sizes`` are further whole numbers of at least 1."""
+    for name, value in {**sizes, "width": width, "heads": heads}.items():
+        at_least(name, value, 1, whole=True)
+    from_to("dropout", dropout, 0.0, 1.0)
+    if width % heads:
+        raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
 
 
 class Layer(nn.Module):

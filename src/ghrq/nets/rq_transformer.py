@@ -7,18 +7,16 @@ the codes: the prior sees the geometry of the codes.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ghrq.nets.draw import check_draw, draw
-from ghrq.nets.layer import Layer, layers_of, without_autocast
+from ghrq.nets.layer import Layer, check_sizes, layers_of, without_autocast
 from ghrq.quantizer import ResidualQuantizer
-from ghrq.system.checks import at_least, check_codes, check_vectors, from_to
-
-Number = TypeVar("Number", int, float)
+from ghrq.system.checks import at_least, check_codes, check_vectors
 
 
 class RQTransformer(nn.Module):
@@ -65,13 +63,9 @@ class RQTransformer(nn.Module):
     ) -> None:
         super().__init__()
         sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "positions": positions}
-        sizes |= {"width": width, "spatial_layers": spatial_layers, "depth_layers": depth_layers, "heads": heads}
-        for name, value in sizes.items():
-            at_least(name, value, 1, whole=True)
+        sizes |= {"spatial_layers": spatial_layers, "depth_layers": depth_layers}
+        check_sizes(width=width, heads=heads, dropout=dropout, **sizes)
         at_least("classes", classes, 0, whole=True)
-        from_to("dropout", dropout, 0.0, 1.0)
-        if width % heads:
-            raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
         self.dim, self.codebook_size, self.num_stages, self.positions = dim, codebook_size, num_stages, positions
         self.width, self.attention_heads, self.classes = width, heads, classes
 
@@ -109,11 +103,8 @@ class RQTransformer(nn.Module):
     def forward(self, prefixes: Tensor, codes: Tensor, labels: Tensor | None = None) -> Tensor:
         """Mean cross-entropy of each stage ``(N,)`` in nats; their sum is that of a tuple.
 
-        Args:
-            prefixes: ``(B, T, N, dim)``, the quantizer's :meth:`prefixes` of the codes.
-            codes: ``(B, T, N)`` int64.
-            labels: ``(B,)`` int64, the classes, if the model has any.
-
+        ``prefixes (B, T, N, dim)`` are the quantizer's :meth:`prefixes` of ``codes (B, T, N)`` int64, ``labels (B,)``
+        int64 the classes, if the model has any.
         """
         check_codes(codes, self.num_stages, self.codebook_size)
         if codes.shape != prefixes.shape[:-1]:
@@ -146,19 +137,11 @@ class RQTransformer(nn.Module):
         batch: int = 256,
         progress: Callable[[int], object] | None = None,
     ) -> Tensor:
-        """``count`` grids of codes ``(count, T, N)`` int64. Dropout is off.
+        """``count`` grids of codes ``(count, T, N)`` int64 of ``quantizer``, ``batch`` at a time. Dropout is off.
 
-        Args:
-            count: number of grids.
-            quantizer: of the codes.
-            labels: ``(count,)`` int64, the classes, if the model has any.
-            temperature: see :func:`ghrq.nets.draw.draw`; as the next two, one for all stages or one for each.
-            top_k: see there.
-            top_p: see there.
-            generator: of the random numbers, by default torch's own.
-            batch: grids per batch.
-            progress: called with the number of grids just made.
-
+        ``labels (count,)`` int64 are the classes, if the model has any. ``temperature``, ``top_k`` and ``top_p`` of
+        :func:`ghrq.nets.draw.draw` are one for all stages or one for each; ``generator`` is by default torch's own.
+        ``progress`` is called with the number of grids just made.
         """
         at_least("count", count, 1, whole=True)
         at_least("batch", batch, 1, whole=True)
@@ -168,27 +151,18 @@ class RQTransformer(nn.Module):
                 f"expected a quantizer of dim={self.dim}, codebook_size={self.codebook_size}, "
                 f"num_stages={self.num_stages} as the model has, got {theirs}"
             )
-        options = list(
-            zip(
-                self._for_each_stage("temperature", temperature),
-                self._for_each_stage("top_k", top_k),
-                self._for_each_stage("top_p", top_p),
-                strict=True,
-            )
-        )
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        by_name = (self._for_each_stage(name, value) for name, value in given.items())
+        options: list[tuple[float, int, float]] = list(zip(*by_name, strict=True))
         for option in options:
             check_draw(*option)
         starts = self._starts(labels, count)
-
-        def choose(logits: Tensor, stage: int) -> Tensor:
-            return draw(logits, *options[stage], generator)
-
         training = self.training
         self.eval()
         parts = []
         try:
             for part in starts.split(batch):
-                parts.append(self._sample(part, quantizer, choose))
+                parts.append(self._sample(part, quantizer, options, generator))
                 if progress is not None:
                     progress(len(part))
         finally:
@@ -208,23 +182,21 @@ class RQTransformer(nn.Module):
         prefixes = self._standard(prefixes)
         starts = self._starts(labels, len(prefixes)).unsqueeze(1)
         x = torch.cat((starts, self.spatial_input(prefixes[:, :-1, -1])), dim=1) + self.places
-        for layer in layers_of(self.spatial):
-            x = self._causal(layer, x)
-        h = self.spatial_norm(x).view(-1, 1, self.width)
+        h = self.spatial_norm(self._causal(self.spatial, x)).view(-1, 1, self.width)
         y = torch.cat((h, self.depth_input(prefixes[:, :, :-1].flatten(0, 1))), dim=1) + self.stages
-        for layer in layers_of(self.depth):
-            y = self._causal(layer, y)
-        return torch.bmm(self.depth_norm(y).transpose(0, 1), self.heads)
+        return torch.bmm(self.depth_norm(self._causal(self.depth, y)).transpose(0, 1), self.heads)
 
     def _standard(self, prefixes: Tensor) -> Tensor:
         return (prefixes.to(self.places.dtype) - self.centre) / self.spread
 
-    def _causal(self, layer: Layer, x: Tensor) -> Tensor:
-        """One layer on sequences ``x (B, L, width)``, each row attending to itself and those before it."""
-        q, kv = layer.project(x)
-        q, (k, v) = self._split(q, 1)[0], self._split(kv, 2)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return layer.finish(x, attended.transpose(1, 2).flatten(2))
+    def _causal(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
+        """All layers on sequences ``x (B, L, width)``, each row attending to itself and those before it."""
+        for layer in layers_of(layers):
+            q, kv = layer.project(x)
+            k, v = self._split(kv, 2)
+            attended = F.scaled_dot_product_attention(self._split(q, 1)[0], k, v, is_causal=True)
+            x = layer.finish(x, attended.transpose(1, 2).flatten(2))
+        return x
 
     def _split(self, rows: Tensor, parts: int) -> Tensor:
         """``rows (B, L, parts·width)`` by heads: ``(parts, B, heads, L, ·)``."""
@@ -248,7 +220,7 @@ class RQTransformer(nn.Module):
             )
         return F.embedding(labels.long(), self.start)
 
-    def _for_each_stage(self, name: str, value: Number | Sequence[Number]) -> list[Number]:
+    def _for_each_stage(self, name: str, value: Any) -> list[Any]:
         if not isinstance(value, Sequence):
             return [value] * self.num_stages
         if len(value) != self.num_stages:
@@ -257,28 +229,32 @@ class RQTransformer(nn.Module):
             )
         return list(value)
 
-    def _sample(self, x: Tensor, quantizer: ResidualQuantizer, choose: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """Grids ``(B, T, N)`` after starts ``x (B, width)``."""
+    def _sample(
+        self,
+        x: Tensor,
+        quantizer: ResidualQuantizer,
+        options: Sequence[tuple[float, int, float]],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Grids ``(B, T, N)`` after starts ``x (B, width)``; ``options`` of :func:`draw` for each stage."""
         codes = torch.empty(len(x), self.positions, self.num_stages, dtype=torch.int64, device=x.device)
         # Keys and values so far; those of the stages are overwritten at each position.
-        before = [self._memory(x, self.positions) for _ in self.spatial]
-        above = [self._memory(x, self.num_stages) for _ in self.depth]
+        heads = self.attention_heads
+        before, above = (
+            [x.new_zeros(2, len(x), heads, length, self.width // heads) for _ in layers]
+            for layers, length in ((self.spatial, self.positions), (self.depth, self.num_stages))
+        )
         for position in range(self.positions):
             x = self._step(self.spatial, before, x + self.places[position], position)
             y = self.spatial_norm(x)
             for stage in range(self.num_stages):
                 y = self._step(self.depth, above, y + self.stages[stage], stage)
                 logits = self.depth_norm(y) @ self.heads[stage]
-                codes[:, position, stage] = choose(logits, stage)
+                codes[:, position, stage] = draw(logits, *options[stage], generator)
                 prefix = self._standard(quantizer.decode(codes[:, position, : stage + 1]))
                 y = self.depth_input(prefix)
             x = self.spatial_input(prefix)
         return codes
-
-    def _memory(self, like: Tensor, length: int) -> Tensor:
-        """Keys and values ``(2, B, heads, length, ·)``."""
-        heads = self.attention_heads
-        return like.new_zeros(2, len(like), heads, length, self.width // heads)
 
     def _step(self, layers: nn.ModuleList, memories: list[Tensor], x: Tensor, place: int) -> Tensor:
         """All layers on the row at ``place`` of each sequence: ``x (B, width)``; its keys and values are cached."""

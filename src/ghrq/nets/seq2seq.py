@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ghrq.nets.layer import Layer, layers_of, without_autocast
+from ghrq.nets.layer import Layer, check_sizes, layers_of, without_autocast
 from ghrq.nets.tree_attention import attend, layout
-from ghrq.system.checks import at_least, check_codes, from_to
+from ghrq.system.checks import check_codes
 
 # Sources per attention matrix of the encoder: one tuple alone would give products of 4×4 matrices.
 _SIDE_BY_SIDE = 8
@@ -91,15 +91,8 @@ class TupleTranslator(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        for name, value in zip(
-            ("num_stages", "codebook_size", "width", "layers", "heads", "feedforward"),
-            (num_stages, codebook_size, width, layers, heads, feedforward),
-            strict=True,
-        ):
-            at_least(name, value, 1, whole=True)
-        from_to("dropout", dropout, 0.0, 1.0)
-        if width % heads:
-            raise ValueError(f"width must be a multiple of heads, got width={width}, heads={heads}")
+        sizes = {"num_stages": num_stages, "codebook_size": codebook_size, "layers": layers, "feedforward": feedforward}
+        check_sizes(width=width, heads=heads, dropout=dropout, **sizes)
         self.num_stages, self.codebook_size, self.width, self.heads = num_stages, codebook_size, width, heads
         self.tokens = nn.Parameter(torch.randn(num_stages, codebook_size, width) * width**-0.5)
         self.start = nn.Parameter(torch.randn(1, width) * width**-0.5)

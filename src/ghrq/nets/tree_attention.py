@@ -105,13 +105,13 @@ def attend(q: Tensor, kv: Tensor, context: Tensor, masks: list[Tensor], heads: i
     return torch.cat(results)
 
 
-def _split(masks: list[Tensor], q: Tensor, kv: Tensor, context: Tensor, *more: Tensor) -> list[tuple[Tensor, ...]]:
-    """The rows of each block; ``more`` are split like ``q``."""
+def _split(masks: list[Tensor], q: Tensor, kv: Tensor, context: Tensor) -> list[tuple[Tensor, ...]]:
+    """The rows of each block."""
     if len(masks) == 1:
-        return [(t,) for t in (q, kv, context, *more)]
+        return [(q,), (kv,), (context,)]
     own = [m.shape[0] * m.shape[2] for m in masks]
     before = [m.shape[0] * (m.shape[3] - m.shape[2]) for m in masks]
-    return [q.split(own), kv.split(own), context.split(before), *(t.split(own) for t in more)]
+    return [q.split(own), kv.split(own), context.split(before)]
 
 
 def _matrices(rows: Tensor, length: int, heads: int) -> Tensor:

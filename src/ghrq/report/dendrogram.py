@@ -29,16 +29,7 @@ def dendrogram(
 
     A leaf has a square in its group's colour, its name, and the name of its group. A branch whose leaves are all of one
     group has the colour of the group; so the more of the tree is coloured, the better it follows the groups.
-
-    Args:
-        name: of the file.
-        title: above the axes.
-        caption: below the figure.
-        linkage: ``(m - 1, 4)``, the merges as scipy writes them.
-        leaf_names: of the m leaves.
-        group_of: ``(m,)`` integers, the group of each leaf.
-        group_names: of all groups.
-
+    ``linkage (m - 1, 4)`` are the merges of m leaves as scipy writes them, ``group_of (m,)`` the group of each leaf.
     """
     merges, groups = np.asarray(linkage, dtype=np.float64), np.asarray(group_of, dtype=np.int64)
     if merges.shape != (len(leaf_names) - 1, 4) or groups.shape != (len(leaf_names),):
@@ -47,7 +38,10 @@ def dendrogram(
             f"got {merges.shape} and {groups.shape}"
         )
     colours = [*_colours(len(group_names)), PALE]
-    owner = _owners(merges, groups)
+    # The group of each leaf, then of each merge; -1, the last colour, where a merge has leaves of several.
+    owner = groups.tolist()
+    for a, b in merges[:, :2].astype(np.int64):
+        owner.append(owner[a] if owner[a] == owner[b] else -1)
     tree = require("scipy.cluster.hierarchy", "image").dendrogram(
         merges, no_plot=True, link_color_func=lambda node: colours[owner[node]]
     )
@@ -76,14 +70,6 @@ def dendrogram(
         groups_axis.spines[:].set_visible(False)
 
     return draw_figure(name, title, caption, 1.0 + _LEAF * len(order), draw)
-
-
-def _owners(merges: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]) -> list[int]:
-    """The group of each leaf, then of each merge; -1 where a merge has leaves of several."""
-    owner = [int(group) for group in groups]
-    for a, b in merges[:, :2].astype(np.int64):
-        owner.append(owner[a] if owner[a] == owner[b] else -1)
-    return owner
 
 
 def _colours(count: int) -> list[str]:

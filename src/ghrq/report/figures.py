@@ -150,17 +150,9 @@ def lines(
     log: bool = False,
     depths: bool = False,
 ) -> Figure:
-    """A line for each series.
+    """A line for each series; ``labels`` of the x and the y axis, ``log`` for a logarithmic y.
 
-    Args:
-        name: of the file.
-        title: above the axes.
-        caption: below the figure.
-        labels: of the x and the y axis.
-        given: the lines.
-        log: whether y is logarithmic.
-        depths: whether x counts codes: ticks at whole numbers, points marked.
-
+    ``depths``: x counts codes, so ticks are at whole numbers and points are marked.
     """
 
     def draw(axes: Any) -> None:

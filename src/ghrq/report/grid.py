@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Literal, NamedTuple
 
 from ghrq.report.console import columns
@@ -42,11 +44,6 @@ class Row:
     """Of the dot before the label; the same as in the figures."""
     note: str = ""
     """In small letters after the label."""
-
-    @property
-    def full_label(self) -> str:
-        """With the note in brackets."""
-        return f"{self.label} ({self.note})" if self.note else self.label
 
 
 @dataclass(frozen=True)
@@ -115,15 +112,15 @@ class Grid:
             if block.title:
                 lines.append([f"{bold}{block.title}{bold}", *("" for _ in titles)])
             for row, cells in zip(block.rows, self.cells(block), strict=True):
-                lines.append(
-                    [row.full_label, *(f"{bold}{cell.text}{bold}" if cell.bold else cell.text for cell in cells)]
-                )
+                label = f"{row.label} ({row.note})" if row.note else row.label
+                lines.append([label, *(f"{bold}{cell.text}{bold}" if cell.bold else cell.text for cell in cells)])
         return lines
 
     def text(self) -> str:
         """For a console: the title and aligned columns, the best entries marked with ``*``."""
-        lines = [[cell.replace("`", "").replace("\u00a0", " ") for cell in line] for line in self._lines("*")]
-        return f"{self.title}\n\n{columns(lines, numbers=True)}\n"
+        heading, *lines = [[cell.replace("`", "").replace("\u00a0", " ") for cell in line] for line in self._lines("*")]
+        wrapped = [wrap(title, 10, break_long_words=False) for title in heading]
+        return f"{self.title}\n\n{columns([*zip_longest(*wrapped, fillvalue=''), *lines], numbers=True)}\n"
 
     def markdown(self) -> str:
         """A heading, the table, and its note."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ghrq.metrics.labels import LabelAgreement
-from ghrq.metrics.quality import NeighbourAgreement, Quality, ReconstructionError
+from ghrq.metrics.quality import Quality
 from ghrq.report import ids_figures
 from ghrq.report.figures import Gallery
 from ghrq.report.grid import Block, Column, Grid, Row
@@ -12,7 +12,6 @@ from ghrq.report.page import Page, PageSection
 from ghrq.report.results import Measured
 from ghrq.report.words import count
 from ghrq.system import files
-from ghrq.system.errors import UserError
 
 TITLE = "How good are these semantic IDs?"
 
@@ -26,11 +25,9 @@ def write_page(quality: Quality, folder: Path | str) -> Path:
     """Write ``folder/quality.html``, one file that needs nothing but a browser; returns its path."""
     folder = Path(folder)
     html = Page(TITLE, _subtitle(quality), _lead(quality), _sections(quality)).html()
-    try:
+    with files.telling(f"quality.html into {folder}", "choose another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         files.write(folder / "quality.html", html)
-    except OSError as error:
-        raise UserError(f"cannot write quality.html into {folder}: {error.strerror}; choose another folder") from error
     return folder / "quality.html"
 
 
@@ -41,14 +38,22 @@ def _sections(quality: Quality) -> list[PageSection]:
         ids_figures.uniqueness_figure(quality),
         ids_figures.collisions_figure(quality),
     ]
-    vectors = [ids_figures.error_figure(lost)] if lost else []
-    vectors += [ids_figures.neighbour_figure(near)] if near else []
+    vectors, words = [], []
+    if lost:
+        vectors.append(ids_figures.error_figure(lost))
+        words.append(f"The error was measured on {lost.rows:,} items.")
+    if near:
+        vectors.append(ids_figures.neighbour_figure(near))
+        words.append(
+            f"The exact {near.k} nearest neighbours among all items, by Euclidean distance, were found for "
+            f"{near.queries:,} of them."
+        )
     shown = [ids_figures.level_figure(labels)] if len(labels) > 1 else []
     # The best level as an example; the table has the others.
     shown += [ids_figures.label_figure(_best(labels)[2])] if labels else []
     return [
         PageSection("Codes and collisions", [Gallery(codes)]),
-        PageSection("Codes and vectors", [Gallery(vectors)], _vector_words(lost, near)),
+        PageSection("Codes and vectors", [Gallery(vectors)], words and [" ".join(words)]),
         PageSection("Codes and labels", [Gallery(shown)], note),
         PageSection("All numbers", [_depth_table(quality), _label_table(labels) if labels else None]),
     ]
@@ -118,18 +123,6 @@ def _best(labels: list[LabelAgreement]) -> tuple[float, int, LabelAgreement]:
     """The highest adjusted mutual information, its depth and its level."""
     every = [(ami, depth, of) for of in labels for depth, ami in enumerate(of.codes.ami, start=1)]
     return max(every, key=lambda found: found[0])
-
-
-def _vector_words(lost: ReconstructionError | None, near: NeighbourAgreement | None) -> list[str]:
-    words = []
-    if lost:
-        words.append(f"The error was measured on {lost.rows:,} items.")
-    if near:
-        words.append(
-            f"The exact {near.k} nearest neighbours among all items, by Euclidean distance, were found for "
-            f"{near.queries:,} of them."
-        )
-    return words and [" ".join(words)]
 
 
 def _depth_table(quality: Quality) -> Grid:

@@ -10,7 +10,6 @@ from ghrq.report.figures import Figure, Gallery
 from ghrq.report.grid import Grid
 from ghrq.report.template import render, safe
 from ghrq.system import files
-from ghrq.system.errors import UserError
 
 
 class PagePiece(Protocol):
@@ -62,17 +61,13 @@ class Page:
         """Write report.html, tables.md and figures/ into ``folder``, each file atomically; returns report.html."""
         shown = [piece for gallery in self._pieces() if isinstance(gallery, Gallery) for piece in gallery.figures]
         html = self.html()
-        try:
+        remedy = "once the cause is gone, the same command writes it without training again"
+        with files.telling(f"the report into {folder}", remedy):
             (folder / "figures").mkdir(parents=True, exist_ok=True)
             for figure in (piece for piece in shown if isinstance(piece, Figure)):
                 figure.save(folder / "figures")
             files.write(folder / "tables.md", self.markdown())
             files.write(folder / "report.html", html)
-        except OSError as error:
-            raise UserError(
-                f"cannot write the report into {folder}: {error.strerror}; once the cause is gone, the same command "
-                "writes it without training again"
-            ) from error
         return folder / "report.html"
 
     def _pieces(self) -> list[PagePiece]:

@@ -5,7 +5,6 @@ import io
 from dataclasses import dataclass, field
 from html import escape
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,11 +22,9 @@ def sheet(images: Tensor) -> bytes:
     framed[..., :height, :width] = images
     joined = framed.permute(0, 3, 1, 4, 2).reshape(rows * (height + _GAP), columns * (width + _GAP), channels)
     larger = max(1, round(_WIDTH / joined.shape[1]))
-    pixels = joined[:-_GAP, :-_GAP].repeat_interleave(larger, 0).repeat_interleave(larger, 1).numpy()
-    image = require("PIL.Image", "image").fromarray(
-        np.ascontiguousarray(pixels.squeeze(-1) if channels == 1 else pixels)
-    )
+    pixels = joined[:-_GAP, :-_GAP].repeat_interleave(larger, 0).repeat_interleave(larger, 1)
     written = io.BytesIO()
+    image = require("PIL.Image", "image").fromarray(pixels.squeeze(-1).contiguous().numpy())
     image.save(written, format="png", optimize=True)
     return written.getvalue()
 

@@ -65,7 +65,8 @@ class Table:
     def fill(self, study: StudyResults) -> Grid | None:
         """The table with the numbers of a study; ``None`` if it has none for it."""
         if not self.rows:
-            return replace(self, rows=_rows_axis(study)).fill(study)
+            axis = "kind" if study.labels("kind") else next(iter(varying(study.groups)), "recipe")
+            return replace(self, rows=axis).fill(study)
         groups = study.select(**self.only)
         extra = {axis: labels for axis, labels in self.only.items() if axis != self.rows}
         references = study.select(**extra, **{self.rows: [name for name in self.baselines if isinstance(name, str)]})
@@ -181,12 +182,6 @@ def default_table(study: StudyResults) -> Table:
     """All numbers on the top level of the results."""
     numbers = [name for name, value in study.first.items() if Measured.of([value])]
     return Table("Results", [Column(name.replace("_", " "), name, ".4g") for name in numbers])
-
-
-def _rows_axis(study: StudyResults) -> str:
-    if study.labels("kind"):
-        return "kind"
-    return next(iter(varying(study.groups)), "recipe")
 
 
 def _expand(column: Column, groups: Sequence[Group]) -> list[Column]:

@@ -1,5 +1,6 @@
 """Atomic writes: a file is complete or not there, whatever happens while it is written."""
 
+import hashlib
 import json
 import math
 import os
@@ -28,7 +29,7 @@ def draft(path: Path) -> Iterator[Path]:
             shutil.rmtree(old)
         else:
             os.replace(temporary, path)
-        sync_folder(path.parent)
+        sync(path.parent)
     finally:
         _remove(temporary)
 
@@ -45,12 +46,18 @@ def write(path: Path, content: str | bytes | Iterable[bytes]) -> None:
 
 
 @contextmanager
-def telling(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` into a message that names ``path``, the file or folder that could not be written."""
+def telling(path: Path | str, remedy: str = "make room, or choose another") -> Iterator[None]:
+    """Turn an ``OSError`` into a message that names ``path``, what could not be written, and the ``remedy``."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write {path} ({error.strerror or error}): make room, or choose another") from error
+        raise UserError(f"cannot write {path} ({error.strerror or error}): {remedy}") from error
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -89,11 +96,11 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written as JSON")
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush new and renamed entries of a folder to the disk, where the system can."""
+def sync(path: Path) -> None:
+    """Flush a file, or the new and renamed entries of a folder, to the disk, where the system can."""
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

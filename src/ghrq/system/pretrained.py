@@ -53,7 +53,7 @@ def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, 
             draft.mkdir()
             # Not save_file: it makes files that other users cannot read, and its errors do not say what the disk says.
             files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": _digest(content)}))
-            files.write_json(draft / CONFIG, content | {"sha256": {WEIGHTS: _sha256(draft / WEIGHTS)}})
+            files.write_json(draft / CONFIG, content | {"sha256": {WEIGHTS: files.sha256(draft / WEIGHTS)}})
 
 
 def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -62,13 +62,10 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
         if not path.exists():
             raise UserError(f"{path} is missing: a {form.title} is a folder with {CONFIG} and {WEIGHTS}; {form.remedy}")
     path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except ValueError as error:  # JSON's and Unicode's
-        raise UserError(f"{path} is damaged ({error}): {form.remedy}") from error
-    if form.plain and isinstance(config, dict) and "format" not in config:
+    config = files.read_json(path, form.remedy)
+    if form.plain and "format" not in config:
         return config, _read_weights(folder / WEIGHTS, form)[0]
-    if not isinstance(config, dict) or config.get("format") != form.name:
+    if config.get("format") != form.name:
         raise UserError(f"{path} does not describe {form.title}s: its format is not {form.name!r}")
     if config.get("version") != form.version:
         raise UserError(
@@ -77,7 +74,7 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
         )
     sums = config.pop("sha256", None)
     path = folder / WEIGHTS
-    if not isinstance(sums, dict) or sums.get(WEIGHTS) != _sha256(path):
+    if not isinstance(sums, dict) or sums.get(WEIGHTS) != files.sha256(path):
         raise UserError(
             f"{path} is damaged or of another {form.title}: its checksum is not that in {CONFIG}; {form.remedy}"
         )
@@ -207,8 +204,3 @@ def _check_replaceable(folder: Path, form: Format) -> None:
 def _digest(config: dict[str, Any]) -> str:
     """The checksum of what a config says, whatever its layout."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

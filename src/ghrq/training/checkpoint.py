@@ -11,7 +11,6 @@
 The two newest are kept. If the newest is damaged, the one before is used.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -101,16 +99,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         sums = dict(line.split("  ")[::-1] for line in (path / _SUMS).read_text("utf-8").splitlines())
         for name in (_MODEL, _TRAINING, _STATE):
-            if sums.get(name) != _sha256(path / name):
-                raise DamagedCheckpointError(
-                    f"the checkpoint {path} is damaged: {name} has another checksum than {_SUMS}"
-                )
+            if sums.get(name) != files.sha256(path / name):
+                raise ValueError(f"{name} has another checksum than {_SUMS}")
         tensors = safetensors.torch.load_file(path / _TRAINING)
         state = tree.join(json.loads((path / _STATE).read_text("utf-8")), tensors)
         return Checkpoint(model=safetensors.torch.load_file(path / _MODEL), **state)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        if isinstance(error, DamagedCheckpointError):
-            raise
         what = f"{Path(error.filename).name} is missing" if isinstance(error, FileNotFoundError) else str(error)
         raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {what}") from error
 
@@ -141,11 +135,12 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     tensors: dict[str, Tensor] = {}
     rest = {name: value for name, value in vars(checkpoint).items() if name != "model"}
     state = tree.split(rest, "", tensors)
-    safetensors.torch.save_file(_separate(checkpoint.model), folder / _MODEL)
-    safetensors.torch.save_file(_separate(tensors), folder / _TRAINING)
+    for name, given in ((_MODEL, checkpoint.model), (_TRAINING, tensors)):
+        safetensors.torch.save_file(_separate(given), folder / name)
+        files.sync(folder / name)
     files.write(folder / _STATE, json.dumps(state))
-    names = (_MODEL, _TRAINING, _STATE)
-    files.write(folder / _SUMS, "".join(f"{_sha256(folder / name, sync=True)}  {name}\n" for name in names))
+    sums = [f"{files.sha256(folder / name)}  {name}\n" for name in (_MODEL, _TRAINING, _STATE)]
+    files.write(folder / _SUMS, "".join(sums))
 
 
 def _separate(tensors: dict[str, Any]) -> dict[str, Tensor]:
@@ -162,13 +157,6 @@ def _separate(tensors: dict[str, Any]) -> dict[str, Tensor]:
     return separate
 
 
-def _sha256(path: Path, sync: bool = False) -> str:
-    with path.open("rb") as file:
-        if sync:
-            os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _remove(path: Path) -> None:
     """Remove a checkpoint, renamed first: a kill on the way must not leave an incomplete one."""
     hidden = path.with_name(f".{path.name}.old")
@@ -178,9 +166,5 @@ def _remove(path: Path) -> None:
 
 def non_finite(model: nn.Module) -> list[str]:
     """The names of parameters with NaN or infinite values, and of buffers with NaN (a mask may be infinite)."""
-    names = [name for name, value in model.named_parameters() if not _all_finite(value)]
+    names = [name for name, value in model.named_parameters() if not value.isfinite().all()]
     return names + [name for name, value in model.named_buffers() if value.is_floating_point() and value.isnan().any()]
-
-
-def _all_finite(value: Tensor) -> bool:
-    return bool(torch.isfinite(value).all())

@@ -8,6 +8,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,11 +157,8 @@ class _Loop:
         checkpoint = self._restore_model()
         if checkpoint is None or checkpoint.step < self.stage.steps:
             self._prepare(checkpoint)
-            self.trackers = Trackers(self.settings.trackers, self.run, self.stage.name, self.step)
-            try:
+            with closing(Trackers(self.settings.trackers, self.run, self.stage.name, self.step)) as self.trackers:
                 self._train()
-            finally:
-                self.trackers.close()
         self.stage.model.eval()
 
     # --- start ---------------------------------------------------------------------------------------------
@@ -186,16 +184,15 @@ class _Loop:
         rank = self.accelerator.process_index
         if checkpoint is not None:
             checkpoint.restore(stage.optimizer, stage.scheduler)
-            self.window = [self._on_device(parts) for parts in checkpoint.loop["window"]]
+            device = self.accelerator.device
+            window = checkpoint.loop["window"]
+            self.window = [{name: torch.tensor(v, device=device) for name, v in parts.items()} for parts in window]
             self.seconds_before = checkpoint.loop["seconds"]
         if checkpoint is not None and rank < len(checkpoint.random):
             set_random_state(checkpoint.random[rank])
         elif rank > 0:  # another dropout on each process
             seed_everything(self.run.recipe.seed, f"{stage.name} step {self.step} process {rank}")
         self.started = self.saved_at = time.monotonic()
-
-    def _on_device(self, parts: dict[str, float]) -> dict[str, Tensor]:
-        return {name: torch.tensor(value, device=self.accelerator.device) for name, value in parts.items()}
 
     # --- steps ---------------------------------------------------------------------------------------------
 

@@ -24,12 +24,9 @@ from ghrq.system.settings import Section
 from ghrq.training.task import task_class
 
 Precision = Literal["fp32", "bf16"]
+Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
 _NAME = r"^[^/\\]+$"
-
-
-def _default_trackers() -> tuple[Literal["tensorboard", "wandb", "mlflow"], ...]:
-    return ("tensorboard",) if find_spec("tensorboard") else ()
 
 
 class Training(Section):
@@ -45,7 +42,7 @@ class Training(Section):
     """Largest norm of the gradient of all parameters; ``inf`` does not clip. A stage may have its own."""
     precision: Precision = "fp32"
     """``bf16`` trains under autocast; parameters stay float32. A stage may have its own."""
-    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = Field(default_factory=_default_trackers)
+    trackers: tuple[Tracker, ...] = ("tensorboard",) if find_spec("tensorboard") else ()
     """Where metrics go besides metrics.jsonl."""
 
 
@@ -128,25 +125,19 @@ class _Draft:
         self._origins: dict[tuple[str | int, ...], str] = {}
 
     def merge(self, table: dict[str, Any], origin: str) -> None:
-        self._merge(self.table, table, origin, ())
+        self.table = self._merged(self.table, table, origin, ())
 
-    def _merge(self, into: dict[str, Any], table: dict[str, Any], origin: str, path: tuple[str, ...]) -> None:
-        for key, value in table.items():
-            here = (*path, key)
-            self._origins[here] = origin
-            if isinstance(value, dict):
-                if not isinstance(into.get(key), dict):
-                    into[key] = {}
-                self._merge(into[key], value, origin, here)
-            else:
-                into[key] = value
+    def _merged(self, old: Any, new: Any, origin: str, path: tuple[str, ...]) -> Any:
+        self._origins[path] = origin
+        if not isinstance(new, dict):
+            return new
+        old = old if isinstance(old, dict) else {}
+        return old | {key: self._merged(old.get(key), value, origin, (*path, key)) for key, value in new.items()}
 
     def origin(self, place: tuple[str | int, ...], default: str) -> str:
         """The file or option that last set ``place`` or the table around it."""
-        for end in range(len(place), 0, -1):
-            if place[:end] in self._origins:
-                return self._origins[place[:end]]
-        return default
+        around = (self._origins.get(place[:end]) for end in range(len(place), 0, -1))
+        return next(filter(None, around), default)
 
     def explain(self, details: ErrorDetails, model: type[BaseModel], default: str) -> str:
         place = details["loc"]

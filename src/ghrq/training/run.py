@@ -139,8 +139,11 @@ class Run:
         """The lines of metrics.jsonl, of one stage or of all. An incomplete line, left by a kill, is skipped."""
         if not self._metrics.exists():
             return []
-        lines = (_parse(line) for line in self._metrics.read_text("utf-8").splitlines())
-        return [line for line in lines if line is not None and stage in (None, line.get("stage"))]
+        lines = []
+        for text in self._metrics.read_text("utf-8").splitlines():
+            with suppress(json.JSONDecodeError):
+                lines.append(json.loads(text))
+        return [line for line in lines if isinstance(line, dict) and stage in (None, line.get("stage"))]
 
     def cut_metrics(self, stage: str, step: int) -> None:
         """Remove what ``stage`` logged after ``step``: these steps are about to be repeated."""
@@ -347,14 +350,6 @@ def _is_locked(folder: Path) -> bool:
         return True
     except OSError:
         return False
-
-
-def _parse(line: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _version(package: str) -> str | None:

@@ -47,7 +47,6 @@ def _start(name: str, run: Run, stage: str, step: int) -> Any:
     if name == "tensorboard":
         # Removes what an interrupted run logged after its last checkpoint.
         tracker = tracking.TensorBoardTracker(stage, run.folder / "tensorboard", purge_step=step + 1)
-        tracker.start()
     elif name == "wandb":
         # A resumed stage continues its W&B run.
         identity = hashlib.sha256(f"{run.folder.resolve()} {label}".encode()).hexdigest()[:16]
@@ -55,9 +54,9 @@ def _start(name: str, run: Run, stage: str, step: int) -> Any:
         tracker = tracking.WandBTracker(
             "ghrq", name=label, group=run.recipe.name, id=identity, resume="allow", dir=run.folder, config=settings
         )
-        tracker.start()
     else:
         tracker = tracking.MLflowTracker("ghrq", run_name=label, tags={"stage": stage, "run": run.folder.name})
-        tracker.start()
+    tracker.start()
+    if name == "mlflow":
         tracker.store_init_configuration(run.recipe.flat())
     return tracker

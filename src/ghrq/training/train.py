@@ -24,12 +24,8 @@ def train(
 ) -> dict[str, Any]:
     """Train and evaluate a recipe; returns the content of results.json.
 
-    Args:
-        recipe: from :func:`ghrq.training.recipe.load_recipe`.
-        folder: of the run, by default a new one in ``runs/``.
-        resume: go on with a run of the same recipe in ``folder``, if there is one.
-        progress: by default :func:`ghrq.system.progress.make_progress`.
-
+    The run is in ``folder``, by default a new one in ``runs/``; with ``resume`` it goes on with a run of the same
+    recipe there, if there is one. ``progress`` is by default :func:`ghrq.system.progress.make_progress`.
     """
     return complete_run(open_run(recipe, folder, resume=resume), progress)
 
