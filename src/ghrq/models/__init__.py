@@ -1,7 +1,7 @@
 """Trained models by name: ``ghrq.models.ImageTokenizer.from_pretrained("runs/x/models/tokenizer")``.
 
 Each is a folder with config.json and model.safetensors, or a repository of the Hugging Face Hub. Imported when first
-used: ``import ghrq.models`` does not wait for torch.
+used: ``import ghrq.models`` does not wait for torch. :class:`ghrq.system.pretrained.Pretrained` shows how to write one.
 """
 
 import importlib
