@@ -53,11 +53,21 @@ class Run:
         try:
             return load_recipe(self.folder / "recipe.toml")
         except UserError as error:
-            version = (self.environment.get("versions") or {}).get("ghrq", "an unknown version")
+            version, this = (self.environment.get("versions") or {}).get("ghrq", "an unknown version"), _version("ghrq")
+            if version == this:
+                raise
             raise UserError(
-                f"{error}\nThe run was made by ghrq {version}, this is {_version('ghrq')}: correct its recipe.toml, "
+                f"{error}\nThe run was made by ghrq {version}, this is {this}: correct its recipe.toml, "
                 "use that version, or train again into another folder"
             ) from None
+
+    @property
+    def task(self) -> str:
+        """The name of its task, read without importing the task: the run may be somebody else's."""
+        try:
+            return str(tomllib.loads((self.folder / "recipe.toml").read_text("utf-8")).get("task", ""))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.folder / 'recipe.toml'} cannot be read ({error}): restore it") from error
 
     @classmethod
     def create(cls, folder: str | Path, recipe: Recipe) -> "Run":
