@@ -47,3 +47,38 @@ def test_the_task_of_the_page(files, ghrq):
 
     code, _, err = ghrq("train", "tree.toml", "--set", "optimizer.rates=1")
     assert (code, "did you mean 'optimizer.rate'?" in err) == (2, True)
+
+
+MISTAKES = {
+    "no Recipe": (("    Recipe = TreeRecipe\n", ""), "the class Tree does not define Recipe"),
+    "no evaluate": (("def evaluate", "def evaluated"), "the class Tree does not define evaluate"),
+    "a loss alone": (
+        ('return {"loss": error + self.weight * ball_units(self.quantizer) * loss, "error": error}', "return error"),
+        "model(batch) must give a dictionary with the key 'loss', got Tensor",
+    ),
+    "a tuple": (('return {"mse": error.item(), "used": len(codes[:, 0].unique())}', "return 1, 2"), "got tuple"),
+    "an error": (("error = nn.functional.mse_loss(self.model.d", "int('x'); error = (self.model.d"), "tree.py line 5"),
+    "no batch": (("batch: Positive = 64", "batch: int = 0"), "got rows=1200, batch=0, epochs=1"),
+    "a model": (("def evaluate", "def models(self): return {'m': self.model}\n    def evaluate"), "no save_pretrained"),
+    "a format": (('".4f"', '".4q"'), "column 'MSE': spec='.4q' is no format of a number"),
+    "the best": (('best="lowest"', 'best="low"'), "column 'MSE': best='low': expected 'highest', 'lowest' or None"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("change", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_told_in_a_line(files, ghrq, change, message):
+    """None of them is a traceback."""
+    text = (files / "tree.py").read_text()
+    assert text.count(change[0]) == 1
+    (files / "tree.py").write_text(text.replace(*change).replace("epochs: Count = 10", "epochs: Count = 1"))
+    code, _, err = ghrq("train", "tree.toml", "--out", "run")
+    assert (code, message in err) == (2, True), err
+
+
+@pytest.mark.slow
+def test_a_column_that_no_run_has_is_told(files, ghrq):
+    text = (files / "tree.py").read_text().replace('"mse", ".4f"', '"mze", ".4f"').replace("Count = 10", "Count = 1")
+    (files / "tree.py").write_text(text)
+    assert ghrq("reproduce", "tree:Tree", "--jobs", 1)[0] == 0
+    assert "**Not in the results:** `mze`. They have `mse`, `used`" in (files / "runs/tree-cpu/tables.md").read_text()

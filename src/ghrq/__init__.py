@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ghrq.quantizer import ResidualQuantizer
     from ghrq.tokenizer import Tokenizer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = ["ResidualQuantizer", "Tokenizer", "ball", "models"]
 
 # Imported when they are first asked for: `ghrq --help` need not wait for torch.

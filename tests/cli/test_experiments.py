@@ -101,11 +101,14 @@ def test_a_run_that_this_version_cannot_read_names_the_way_out(ghrq, recipe_file
     assert ghrq("train", recipe_file, "--out", "old")[0] == 0
     with Path("old/recipe.toml").open("a") as file:
         file.write("\n[codebook]\nsize = 3\n")
+    assert "The run was made by" not in ghrq("eval", "old")[2], "it is of this version"
+    environment = Path("old/environment.json")
+    environment.write_text(environment.read_text().replace(__version__, "0.0.9"))
     for command in (("train", "--resume", "old"), ("eval", "old")):
         code, _, err = ghrq(*command)
         assert code == 2
         assert "old/recipe.toml: unknown key 'codebook'" in err
-        assert f"The run was made by ghrq {__version__}, this is {__version__}: correct its recipe.toml" in err
+        assert f"The run was made by ghrq 0.0.9, this is {__version__}: correct its recipe.toml" in err
     assert "finished" in ghrq("runs", "old")[1]
 
 

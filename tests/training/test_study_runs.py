@@ -48,3 +48,16 @@ def test_what_a_user_can_choose():
         Study(parts).dataset("mnist")
     with pytest.raises(UserError, match="--budget paper: expected one of demo, cpu"):
         study.plan("paper")
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ([("a", "x"), ("b", "x")], "the axes 'a' and 'b' of r.toml both set 'x'"),
+        ([("a", "x"), ("a", "y")], "has the name 'a', which is taken"),
+        ([("seed", "x")], "has the name 'seed', which is taken"),
+    ],
+)
+def test_axes_that_contradict_each_other(axes, message):
+    with pytest.raises(ValueError, match=message):
+        Part("r.toml", [key_axis(name, key, [1, 2]) for name, key in axes])

@@ -10,7 +10,7 @@ import typer
 from ghrq import __version__
 from ghrq.cli import experiments, image, items
 from ghrq.system import processes
-from ghrq.system.errors import StoppedError, UserError
+from ghrq.system.errors import StoppedError, UserError, user_frame
 from ghrq.system.signals import exit_code, termination_raises
 
 app = typer.Typer(
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
         # traceback. OSError: one that no command explains better, such as a standard output on a full disk.
         if _debug:
             raise
-        _print_error(f"{error}\n('ghrq --debug' shows where this came from)")
+        _print_error(f"{user_frame(error)}{error}\n('ghrq --debug' shows where this came from)")
         _exit(2 if isinstance(error, ValueError) else 1)
 
 

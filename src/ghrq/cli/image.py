@@ -129,8 +129,8 @@ def _tokenizer(model: Path) -> "ImageTokenizer":
     if not (model / "recipe.toml").is_file():
         raise UserError(f"{model} is not a model and not a run: it has neither config.json nor recipe.toml")
     run, saved = Run.open(model), model / "models" / "tokenizer"
-    if run.recipe.task != "image":
-        raise UserError(f"{model} is a run of the task '{run.recipe.task}': name one of the task 'image'")
+    if run.task != "image":
+        raise UserError(f"{model} is a run of the task '{run.task}': name one of the task 'image'")
     if not saved.is_dir():
         remedy = f"first {run.train_again}" if run.results is None else f"'ghrq eval {model}' writes it"
         raise UserError(f"{model} has no {saved.relative_to(model)}: {remedy}")

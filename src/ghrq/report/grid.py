@@ -38,6 +38,14 @@ class Column:
     aside: bool = False
     paper: str = "the paper"
 
+    def __post_init__(self) -> None:
+        try:
+            format(0.5, self.spec)
+        except ValueError as error:
+            raise ValueError(f"column '{self.title}': spec={self.spec!r} is no format of a number: {error}") from None
+        if self.best not in (None, "highest", "lowest"):
+            raise ValueError(f"column '{self.title}': best={self.best!r}: expected 'highest', 'lowest' or None")
+
 
 @dataclass(frozen=True, eq=False)
 class Row:

@@ -8,7 +8,7 @@ from ghrq.report.curves import stage_losses, training_figures
 from ghrq.report.figures import Gallery
 from ghrq.report.grid import Block, Column, Grid, Row
 from ghrq.report.page import Page, PageSection
-from ghrq.report.results import Measured, StudyResults
+from ghrq.report.results import Measured, StudyResults, value_at
 from ghrq.report.tables import default_table
 from ghrq.report.words import diverged, what_came_out, what_was_run
 from ghrq.training.study import Outcome
@@ -30,7 +30,9 @@ def default_page(task: Any, study: StudyResults) -> Page:
     """The page of a task that declares nothing but its tables: these, and the losses of its stages."""
     grids = _filled(task, study)
     curves = training_figures(study.groups, stage_losses(study.groups))
-    lead = [what_was_run(study), *what_came_out(grids[0] if grids else None)]
+    lead = [what_was_run(study), *_missing(task, study)]
+    if grids or not study.first:
+        lead += what_came_out(grids[0] if grids else None)
     sections = [PageSection("Results", grids), PageSection("Training", [Gallery(curves)], diverged(study))]
     return Page(task.title or task.__name__, f"Results of the task {task.__name__}", lead, sections)
 
@@ -54,6 +56,15 @@ def recipe_grid(study: StudyResults, describe: Callable[[Any], dict[str, str]]) 
     note = "The same for every kind of quantizer. Times are of training alone. recipe.toml of each run has the rest."
     columns = [Column(name) for name in told]
     return Grid("The recipes", note, columns, [Block("", rows, compete=False)])
+
+
+def _missing(task: Any, study: StudyResults) -> list[str]:
+    """A paragraph on paths of declared columns that no run has, most likely misspelt."""
+    paths = [c.path.removesuffix(".*") for table in task.tables for c in table.columns if isinstance(c.path, str)]
+    lost = [path for path in paths if all(value_at(group.first, path) is None for group in study.groups)]
+    if not lost or not study.first:
+        return []
+    return [f"**Not in the results:** `{'`, `'.join(lost)}`. They have `{'`, `'.join(study.first)}`."]
 
 
 def _filled(task: Any, study: StudyResults) -> list[Grid]:

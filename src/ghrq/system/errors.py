@@ -2,7 +2,10 @@
 
 import difflib
 import importlib
+import sysconfig
+import traceback
 from collections.abc import Collection
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -46,3 +49,11 @@ def did_you_mean(given: str, known: Collection[str], otherwise: str, cutoff: flo
     """A hint for an unknown name: the most similar of the known ones, or ``otherwise``."""
     near = difflib.get_close_matches(given, known, n=1, cutoff=cutoff)
     return f"did you mean '{near[0]}'?" if near else otherwise
+
+
+def user_frame(error: BaseException) -> str:
+    """Where in the user's own files ``error`` arose, as in ``toy.py line 12: ``; empty if nowhere."""
+    others = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    own = [f"{Path(frame.filename).name} line {frame.lineno}: " for frame in frames if frame.filename.endswith(".py")]
+    return own[-1] if own else ""

@@ -79,6 +79,11 @@ class Stage:
         ``decay(steps)(step)`` multiplies the learning rates, see :mod:`ghrq.training.schedule`. ``others`` are
         ``begin``, ``validate``, ``clip`` and ``precision``.
         """
+        if rows < 1 or batch < 1 or epochs < 0:
+            raise ValueError(
+                f"stage '{name}' needs rows and batch of 1 or more and epochs of 0 or more, got rows={rows}, "
+                f"batch={batch}, epochs={epochs}"
+            )
         steps_per_epoch = -(-rows // batch)
         steps = epochs * steps_per_epoch
         return cls(
@@ -135,8 +140,9 @@ class _Losses(nn.Module):
     def forward(self, batch: Any) -> dict[str, Tensor]:
         with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
             parts = self.model(batch)
-        if "loss" not in parts:
-            raise ValueError(f"model(batch) must give a dictionary with the key 'loss', got the keys {list(parts)}")
+        if not isinstance(parts, dict) or "loss" not in parts:
+            given = f"the keys {list(parts)}" if isinstance(parts, dict) else type(parts).__name__
+            raise ValueError(f"model(batch) must give a dictionary with the key 'loss', got {given}")
         return {name: part.float() if name == "loss" else part.detach().float() for name, part in parts.items()}
 
 

@@ -102,12 +102,12 @@ def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]
         recipe.merge({"name": name.replace("/", "-")}, str(path))
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
-            recipe.merge(_nested(key.split("."), value), f"{key} = {value!r}")
+            recipe.merge(_nested(key.split("."), value), "the study")
     else:
         for override in overrides:
             recipe.merge(_parse_override(override), f"--set {override}")
     if not isinstance(recipe.table.get("task"), str):
-        raise UserError(f"{path}: the key 'task' is missing: add for example task = \"wordnet\"")
+        raise UserError(f"{path}: the key 'task' is missing or no text: write for example task = \"wordnet\"")
     model = task_class(recipe.table["task"], recipe.origin(("task",), str(path))).Recipe
     try:
         # The strict rules of JSON fit TOML: a list for a tuple is right, a string for a number is not.

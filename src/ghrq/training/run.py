@@ -29,6 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import filelock
 
+from ghrq import __version__
 from ghrq.system import files, processes
 from ghrq.system.errors import StoppedError, UserError
 from ghrq.system.signals import exit_code, termination_raises
@@ -36,7 +37,7 @@ from ghrq.training.recipe import Recipe, load_recipe
 
 State = Literal["running", "finished", "failed", "interrupted", "damaged"]
 
-_PACKAGES = ("ghrq", "torch", "numpy", "geoopt", "safetensors", "accelerate")
+_PACKAGES = ("torch", "numpy", "geoopt", "safetensors", "accelerate")
 
 
 class Run:
@@ -54,10 +55,20 @@ class Run:
             return load_recipe(self.folder / "recipe.toml")
         except UserError as error:
             version = (self.environment.get("versions") or {}).get("ghrq", "an unknown version")
+            if version == __version__:
+                raise
             raise UserError(
-                f"{error}\nThe run was made by ghrq {version}, this is {_version('ghrq')}: correct its recipe.toml, "
+                f"{error}\nThe run was made by ghrq {version}, this is {__version__}: correct its recipe.toml, "
                 "use that version, or train again into another folder"
             ) from None
+
+    @property
+    def task(self) -> str:
+        """The name of its task, read without importing the task: the run may be somebody else's."""
+        try:
+            return str(tomllib.loads((self.folder / "recipe.toml").read_text("utf-8")).get("task", ""))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.folder / 'recipe.toml'} cannot be read ({error}): restore it") from error
 
     @classmethod
     def create(cls, folder: str | Path, recipe: Recipe) -> "Run":
@@ -280,7 +291,8 @@ def environment(recipe: Recipe) -> dict[str, Any]:
 
     program = Path(sys.argv[0]).name
     return {
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version(), "ghrq": __version__}
+        | {name: _version(name) for name in _PACKAGES},
         "seed": recipe.seed,
         "command": shlex.join([program if program != "__main__.py" else "ghrq", *sys.argv[1:]]),
         "machine": {

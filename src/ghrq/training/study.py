@@ -46,6 +46,17 @@ class Part:
     axes: Sequence[Axis] = ()
     budgets: Sequence[Budget] = BUDGETS
 
+    def __post_init__(self) -> None:
+        names: set[str] = {"recipe", "dataset", "seed"}
+        owners: dict[str, str] = {}
+        for axis in self.axes:
+            if axis.name in names:
+                raise ValueError(f"an axis of {self.recipe} has the name '{axis.name}', which is taken")
+            names.add(axis.name)
+            for key in {key for keys in (*axis.values.values(), *axis.grid.values()) for key in keys}:
+                if owners.setdefault(key, axis.name) != axis.name:
+                    raise ValueError(f"the axes '{owners[key]}' and '{axis.name}' of {self.recipe} both set '{key}'")
+
 
 @dataclass(frozen=True)
 class PlannedRun:

@@ -7,14 +7,13 @@ A recipe names its task: a module of :mod:`ghrq.tasks` such as ``wordnet``, or y
 import importlib
 import pkgutil
 import sys
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ghrq.system.errors import UserError, did_you_mean
+from ghrq.system.errors import UserError, did_you_mean, user_frame
 from ghrq.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -95,13 +94,17 @@ def task_class(name: str, origin: str = "") -> type[Task]:
     if not colon:
         return _shipped(name, context)
     context += f"task '{name}': "
+    if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
+        raise UserError(f"{context}expected module:Class, such as mytask:MyTask for the class MyTask of mytask.py")
     try:
         module = _import(module_name)
     except Exception as error:
         if isinstance(error, UserError):
             raise
         if isinstance(error, ModuleNotFoundError) and error.name in (module_name, module_name.partition(".")[0]):
-            raise UserError(f"{context}there is no module '{module_name}'") from error
+            raise UserError(
+                f"{context}there is no module '{module_name}': call ghrq in the folder that has it"
+            ) from error
         raise UserError(context + _what_failed(error)) from error
     if not hasattr(module, class_name):
         names = [task.__name__ for task in _tasks(module)]
@@ -110,6 +113,9 @@ def task_class(name: str, origin: str = "") -> type[Task]:
     found = getattr(module, class_name)
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise UserError(f"{context}'{class_name}' of {module_name} is not a subclass of ghrq.training.task.Task")
+    missing = sorted(found.__abstractmethods__) + ([] if hasattr(found, "Recipe") else ["Recipe"])
+    if missing:
+        raise UserError(f"{context}the class {class_name} does not define {', '.join(missing)}")
     return found
 
 
@@ -134,15 +140,8 @@ def _what_failed(error: Exception) -> str:
     """Where in the user's own files an import failed, and how: ``toy.py line 1: No module named 'x'``."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name} line {error.lineno}: {error.msg}"
-    frames = [
-        (Path(frame.filename), frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename not in (__file__, importlib.__file__) and not frame.filename.startswith("<")
-    ]
-    # The first frame is the task's module. Frames outside its folder are in libraries, which do not help the user.
-    own = [f"{path.name} line {line}: " for path, line in frames if path.parent == frames[0][0].parent]
     kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-    return f"{own[-1] if own else ''}{kind}{error}"
+    return f"{user_frame(error)}{kind}{error}"
 
 
 def _import(module: str) -> Any:

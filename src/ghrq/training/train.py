@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ghrq.system import memory, processes
-from ghrq.system.errors import DivergedError, require
+from ghrq.system.errors import DivergedError, UserError, require
 from ghrq.system.progress import Progress, make_progress
 from ghrq.training.jobs import complete_in_processes
 from ghrq.training.loop import fit, load
@@ -108,7 +108,7 @@ def _run_stages(run: Run, progress: Progress, training: bool) -> Task:
     memory.keep_freed()
     seed_everything(recipe.seed, "task")
     task = task_class(recipe.task)(recipe, run)
-    stages = task.stages()
+    stages = iter(task.stages())
     names: set[str] = set()
     while True:
         # By number, not by name: the name is known only when the stage is built.
@@ -130,9 +130,13 @@ def _evaluate(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
     results = None
     if processes.is_main():
         for name, model in task.models().items():
+            if not hasattr(model, "save_pretrained"):
+                raise UserError(f"the model '{name}' of {run.recipe.task} has no save_pretrained, see ghrq.models")
             cast(Any, model).save_pretrained(run.folder / "models" / name)
-        axes = run.recipe.axes
-        run.write_results(task.evaluate(progress) | ({"axes": axes} if axes else {}))
+        found, axes = task.evaluate(progress), run.recipe.axes
+        if not isinstance(found, dict):
+            raise UserError(f"evaluate of {run.recipe.task} must return a dictionary, got {type(found).__name__}")
+        run.write_results(found | ({"axes": axes} if axes else {}))
         results = run.results
     return processes.from_main(results)
 
