@@ -101,9 +101,9 @@ def test_a_folder_is_no_file_of_a_model(file: str, tmp_path: Path) -> None:
 
 
 def test_the_model_of_the_docstring_is_saved_and_loaded(tmp_path: Path) -> None:
-    names: dict[str, Any] = {"nn": nn, "Section": Section, "Format": Format, "Pretrained": Pretrained}
+    names: dict[str, Any] = {"nn": nn, "MyConfig": Config, "Format": Format, "Pretrained": Pretrained}
     exec(dedent((Pretrained.__doc__ or "").partition("::\n")[2]), names)
-    model = names["MyModel"](names["MyConfig"](width=3))
+    model = names["MyModel"](Config(width=3))
     model.save_pretrained(tmp_path / "own")
     found = names["MyModel"].from_pretrained(tmp_path / "own")
     assert found.config.width == 3

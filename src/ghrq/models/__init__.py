@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AncestorTranslator", "HierarchyEmbedding", "ImagePrior", "ImageTokenizer"]
 
-_MODULES = {
-    "AncestorTranslator": "ancestors",
-    "HierarchyEmbedding": "hierarchy",
-    "ImagePrior": "image_prior",
-    "ImageTokenizer": "image_tokenizer",
-}
+_MODULES = dict(zip(__all__, ("ancestors", "hierarchy", "image_prior", "image_tokenizer"), strict=True))
 
 
 def __getattr__(name: str) -> Any:

@@ -26,9 +26,8 @@ KINDS = {
 
 def label_of(label: str | float, axis: str = "") -> str:
     """The name of a label in a report: kinds have one, a number has that of its ``axis`` before it, as in ``dim 8``."""
-    if isinstance(label, str):
-        return KINDS[label].label if label in KINDS else label
-    return f"{axis} {label}".strip()
+    name = label if isinstance(label, str) else f"{axis} {label}".strip()
+    return KINDS[name].label if name in KINDS else name
 
 
 def looks(names: Sequence[str]) -> list[Look]:

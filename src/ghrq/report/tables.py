@@ -45,8 +45,7 @@ class Table:
         title: the heading.
         columns: the numbers of every row.
         rows: the axis whose labels are the rows: by default ``kind``, or else the first on which the runs differ.
-        blocks: axes whose labels divide the rows into blocks with a heading. Other axes on which the runs differ are
-            added.
+        blocks: axes whose labels divide the rows into blocks with a heading; others on which runs differ are added.
         across: an axis whose labels are columns: all ``columns`` are repeated for each.
         only: the labels to show of an axis, in this order; all labels of axes that are not named.
         needs: row labels: blocks without any of them are left out.

@@ -106,8 +106,7 @@ def _differences(scores: dict[Row, Measured], sign: float, spec: str) -> str:
         if min(len(mine.values), len(other.values)) < 2:
             remark = "one seed: may be chance"
         else:
-            scatter = (mine.spread**2 + other.spread**2) ** 0.5
-            remark = "more than" if abs(difference) > scatter else "within"
+            remark = "more than" if difference**2 > mine.spread**2 + other.spread**2 else "within"
             remark += f" the joint deviation √(s₁² + s₂²) of {min(len(mine.values), len(other.values))} seeds"
         side = "ahead of" if difference > 0.0 else "behind"
         told.setdefault(remark, []).append(f"{abs(difference):{spec}} {side} {row.label}")

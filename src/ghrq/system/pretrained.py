@@ -8,7 +8,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -78,9 +78,7 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
     sums = config.pop("sha256", None)
     path = folder / WEIGHTS
     if not isinstance(sums, dict) or sums.get(WEIGHTS) != files.sha256(path):
-        raise UserError(
-            f"{path} is damaged or of another {form.title}: its checksum is not that in {CONFIG}; {form.remedy}"
-        )
+        raise UserError(f"{path} is damaged or of another {form.title}: {CONFIG} has another checksum; {form.remedy}")
     weights, digest = _read_weights(path, form)
     if digest != _digest(config):
         raise UserError(f"{folder / CONFIG} is not what was written together with {WEIGHTS}: {form.remedy}")
@@ -90,14 +88,10 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
 class Pretrained:
     """Mixin for models: ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``.
 
-    For an ``nn.Module`` that is made from its config alone, and keeps it. A model of one's own::
-
-        class MyConfig(Section):  # of ghrq.system.settings
-            width: int = 8
+    For an ``nn.Module`` that is made from its config (a ``Section``) alone, and keeps it. A model of one's own::
 
         class MyModel(nn.Module, Pretrained):
             Config, _format = MyConfig, Format("my-model", "small model")
-
             def __init__(self, config: MyConfig) -> None:
                 super().__init__()
                 self.config, self.layer = config, nn.Linear(config.width, 1)
@@ -204,8 +198,7 @@ def _read_weights(path: Path, form: Format) -> tuple[dict[str, Tensor], str | No
 @contextmanager
 def _hub_errors(problem: str) -> Iterator[None]:
     """Turn errors of ``huggingface_hub`` into a :class:`UserError` that begins with ``problem``."""
-    # The bases are the errors of its network library, which differs from version to version.
-    network = require("huggingface_hub.errors", "hub").HfHubHTTPError.__bases__
+    network = require("huggingface_hub.errors", "hub").HfHubHTTPError.__bases__  # its network library may change
     try:
         yield
     except (OSError, ValueError, *network) as error:
@@ -215,11 +208,9 @@ def _hub_errors(problem: str) -> Iterator[None]:
 
 def _inner_model(folder: Path, form: Format) -> str:
     """A hint at a model of this format, if ``folder`` is that of a run or its folder ``models``."""
-    for path in sorted((*folder.glob(f"*/{CONFIG}"), *folder.glob(f"models/*/{CONFIG}"))):
-        with suppress(UserError):
-            if files.read_json(path, "").get("format") == form.name:
-                return f"did you mean {path.parent}?"
-    return ""
+    near = sorted((*folder.glob(f"*/{CONFIG}"), *folder.glob(f"models/*/{CONFIG}")))
+    fits = (path.parent for path in near if path.is_file() and f'"{form.name}"' in path.read_text("utf-8", "ignore"))
+    return next((f"did you mean {model}?" for model in fits), "")
 
 
 def _check_replaceable(folder: Path, form: Format) -> None:
