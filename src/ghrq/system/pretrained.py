@@ -121,9 +121,8 @@ class Pretrained:
             return cls._load(Path(name))
         if Path(name).is_absolute() or str(name).startswith((".", "~")) or str(name).count("/") > 1:
             raise UserError(f"there is no folder {Path(name).absolute()}: name that of the {cls._format.title}")
-        hub = require("huggingface_hub", "hub")
         with _hub_errors(f"{name} is not a folder here, and cannot be fetched from the Hub"):
-            folder = hub.snapshot_download(
+            folder = require("huggingface_hub", "hub").snapshot_download(
                 str(name),
                 revision=revision,
                 token=token,
