@@ -91,6 +91,27 @@ def test_bytes_and_floats() -> None:
     assert torch.equal(as_bytes(as_floats(pixels())), pixels())
 
 
+@pytest.mark.parametrize(
+    ("wrong", "got"),
+    [
+        (pixels().numpy(), "as a torch tensor, got ndarray"),
+        (pixels() / 255.0, "torch.float32 of shape"),
+        (pixels()[0], "shape \\(1, 10, 7\\)"),
+        (pixels(channels=3), "shape \\(5, 3, 10, 7\\)"),
+    ],
+)
+def test_what_are_not_bytes_of_images_is_refused(tokenizer: ImageTokenizer, wrong: torch.Tensor, got: str) -> None:
+    for call in (tokenizer.encode, tokenizer):
+        with pytest.raises(ValueError, match=rf"expected uint8 pixels of shape \(n, 1, height, width\).*{got}"):
+            call(wrong)
+
+
+def test_codes_of_numpy_are_refused(tokenizer: ImageTokenizer) -> None:
+    for call in (tokenizer.decode, tokenizer.points):
+        with pytest.raises(ValueError, match="expected codes as a torch tensor, got ndarray"):
+            call(tokenizer.encode(pixels()).numpy())
+
+
 def test_what_is_not_such_a_model_is_refused(tokenizer: ImageTokenizer, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "tok")
     with pytest.raises(UserError, match=r"config.json does not describe image priors: .*'ghrq-image-prior'"):

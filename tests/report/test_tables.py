@@ -1,12 +1,15 @@
 """Declared tables, filled from the outcomes of a study."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from ghrq.report import Baseline, Column, Table
+from ghrq.report.curves import line_names
 from ghrq.report.results import StudyResults, value_at
 from ghrq.report.tables import default_table
+from ghrq.report.words import what_came_out
 from ghrq.training.study import Outcome
 
 MSE = Column("MSE", "mse", ".3f", best="lowest")
@@ -50,8 +53,27 @@ def test_without_a_declaration_all_top_level_numbers_are_shown():
 
 def test_without_kinds_the_rows_are_the_axis_on_which_runs_differ():
     given = [Outcome({"recipe": "demo", "width": width, "seed": 0}, Path(), {"mse": width}) for width in (8, 16)]
-    assert rows(Table("t", [MSE]), given) == [["", "MSE"], ["8", "**8.000**"], ["16", "16.000"]]
+    assert rows(Table("t", [MSE]), given) == [["", "MSE"], ["width 8", "**8.000**"], ["width 16", "16.000"]]
     assert rows(Table("t", [MSE]), given[:1]) == [["", "MSE"], ["demo", "8.000"]]
+
+
+def test_numbers_are_shown_with_the_name_of_their_axis():
+    study = StudyResults([outcome(kind, dim=dim) for dim in (8, 16) for kind in ("ghrq", "naive")])
+    grid = Table("t", [MSE]).fill(study)
+    assert [block.title for block in grid.blocks] == ["dim 8", "dim 16"]
+    assert [text[: text.index(" MSE")] for text in what_came_out(grid)] == [
+        "**What came out with dim 8.**",
+        "**What came out with dim 16.**",
+    ]
+    assert line_names(study.groups)[0] == "GHRQ, dim 8"
+    across = Table("t", [MSE], across="dim", paper={"ghrq": {"dim 8": 0.2}}).fill(study)
+    assert [column.title for column in across.columns] == ["dim 8", "the paper", "dim 16"]
+
+
+@pytest.mark.parametrize("declared", [Table, Column])
+def test_help_explains_every_field(declared):
+    explained = declared.__doc__.partition("Args:")[2]
+    assert all(f"\n        {each.name}: " in explained for each in fields(declared))
 
 
 def test_runs_that_differ_on_an_axis_are_never_averaged():

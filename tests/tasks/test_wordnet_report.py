@@ -233,7 +233,8 @@ def test_the_words_follow_the_numbers(tmp_path):
     best = re.search(r"What came out with recipe <code>best</code>(.*?)</p>", text)[1].replace("\u00a0", " ")
     assert "GHRQ 86.1 ± 0.1 %, naive hyperbolic 80.1 ± 0.1 % and Euclidean 78.1 ± 0.1 %" in best
     assert "The best, GHRQ, beats random codes (recipe cpu, 42.1 ± 0.1 %), popularity (no model, 44.5 %) and " in best
-    assert "6.0 ahead of naive hyperbolic and 8.0 ahead of Euclidean (more than the seeds scatter)" in best
+    criterion = "more than the joint deviation √(s₁² + s₂²) of 2 seeds"
+    assert f"6.0 ahead of naive hyperbolic and 8.0 ahead of Euclidean ({criterion})" in best
     cpu = re.search(r"What came out with recipe <code>cpu</code>(.*?)</p>", text)[1].replace("\u00a0", " ")
     assert "but <strong>not</strong> graph composition (no model, 84.4 %)." in cpu
 
@@ -241,7 +242,7 @@ def test_the_words_follow_the_numbers(tmp_path):
         kind, recipe, seed = (outcome.axes[axis] for axis in ("kind", "recipe", "seed"))
         if recipe == "best":
             given[name] = replace(outcome, results=result(kind, 0.8 + 0.005 * seed if kind == "ghrq" else 0.804))
-    assert "0.2 behind naive hyperbolic and 0.2 behind Euclidean (within the scatter of the seeds)" in came_out(given)
+    assert "0.2 behind naive hyperbolic and 0.2 behind Euclidean (within the joint deviation √(" in came_out(given)
     for name, outcome in given.items():
         kind = outcome.axes["kind"]
         given[name] = replace(outcome, results=result(kind, 0.43 if kind == "random" else 0.3))

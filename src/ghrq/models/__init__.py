@@ -1,7 +1,7 @@
 """Trained models by name: ``ghrq.models.ImageTokenizer.from_pretrained("runs/x/models/tokenizer")``.
 
 Each is a folder with config.json and model.safetensors, or a repository of the Hugging Face Hub. Imported when first
-used: ``import ghrq.models`` does not wait for torch.
+used: ``import ghrq.models`` does not wait for torch. :class:`ghrq.system.pretrained.Pretrained` shows how to write one.
 """
 
 import importlib
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AncestorTranslator", "HierarchyEmbedding", "ImagePrior", "ImageTokenizer"]
 
-_MODULES = {
-    "AncestorTranslator": "ancestors",
-    "HierarchyEmbedding": "hierarchy",
-    "ImagePrior": "image_prior",
-    "ImageTokenizer": "image_tokenizer",
-}
+_MODULES = dict(zip(__all__, ("ancestors", "hierarchy", "image_prior", "image_tokenizer"), strict=True))
 
 
 def __getattr__(name: str) -> Any:

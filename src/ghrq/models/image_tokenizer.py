@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ghrq.nets.convolutional import ImageDecoder, ImageEncoder
 from ghrq.quantizer import QuantizerConfig, ball_units
+from ghrq.system.checks import is_tensor
 from ghrq.system.pretrained import Format, Pretrained
 from ghrq.system.progress import Progress
 from ghrq.system.settings import Positive, Section
@@ -68,6 +69,7 @@ class ImageTokenizer(nn.Module, Pretrained):
         ``loss`` is the mean squared error of pixels from 0 to 1 plus ``config.quantizer.weight`` times the loss of the
         quantizer in the units of the ball, see :func:`ghrq.quantizer.config.ball_units`.
         """
+        self._check(pixels)
         x = as_floats(pixels)
         quantized = self.quantizer(self.vectors(x))
         reconstruction = F.mse_loss(self.decoder(quantized.z_hat, tuple(x.shape[2:])), x)
@@ -78,6 +80,7 @@ class ImageTokenizer(nn.Module, Pretrained):
     @torch.no_grad()
     def encode(self, pixels: Tensor, progress: Progress | None = None) -> Tensor:
         """The codes ``(n, h, w, num_stages)`` int64 of ``pixels (n, channels, H, W)`` uint8, on the same device."""
+        self._check(pixels)
         codes = []
         with (progress or Progress()).patient_bar("encoding", len(pixels), unit="images") as bar:
             for part in pixels.split(_BATCH):
@@ -93,15 +96,23 @@ class ImageTokenizer(nn.Module, Pretrained):
         Any depth from 1 to ``num_stages``. ``size`` is the height and width of images whose sides are not multiples
         of 4.
         """
+        is_tensor("codes", codes)
         parts = [self.decoder(self.quantizer.decode(part.to(self._device)), size) for part in codes.split(_BATCH)]
         return torch.cat(parts).to(codes.device)
 
     @torch.no_grad()
     def points(self, codes: Tensor) -> Tensor:
         """The points of the ball (or of flat space) that ``codes (n, h, w, depth)`` stand for: ``(n, h·w, dim)``."""
+        is_tensor("codes", codes)
         rq = self.quantizer
         parts = [rq.points(rq.decode(part.flatten(1, 2).to(self._device))) for part in codes.split(_BATCH)]
         return torch.cat(parts).to(codes.device)
+
+    def _check(self, pixels: Tensor) -> None:
+        expected = f"uint8 pixels of shape (n, {self.config.channels}, height, width)"
+        is_tensor(expected, pixels)
+        if pixels.dtype != torch.uint8 or pixels.dim() != 4 or pixels.shape[1] != self.config.channels:
+            raise ValueError(f"expected {expected}, got {pixels.dtype} of shape {tuple(pixels.shape)}")
 
     @property
     def _device(self) -> torch.device:

@@ -52,7 +52,7 @@ def line_names(groups: Sequence[Group]) -> list[str]:
     axes = varying(groups)
     if axes in ([], ["kind"]):
         return [group.kind or "all" for group in groups]
-    return [", ".join(label_of(group.axes[axis]) for axis in axes if axis in group.axes) for group in groups]
+    return [", ".join(label_of(group.axes[axis], axis) for axis in axes if axis in group.axes) for group in groups]
 
 
 def _line(name: str, metrics: Sequence[Mapping[str, Any]], curve: Curve) -> ChartLine:

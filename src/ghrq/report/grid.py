@@ -16,22 +16,27 @@ Entry = Measured | str | None
 
 @dataclass(frozen=True)
 class Column:
-    """One number of every row: where it is in the results, and how it is shown."""
+    """One number of every row: where it is in the results, and how it is shown.
+
+    Args:
+        title: the heading.
+        path: where in results.json the number is, see :data:`ghrq.report.results.ResultPath`. A path that ends in
+            ``.*`` makes one column for each entry of a list; ``{}`` in the title is its number, from 1.
+        spec: the format of mean and spread.
+        best: which is shown in bold, if any.
+        factor: what the number is multiplied by: 100 for a share in per cent.
+        aside: whether it is there to compare the column before with: the mean alone, in a paler colour.
+        paper: the heading above the published figures, if the table has some for this column.
+
+    """
 
     title: str
     path: ResultPath = ""
-    """Where in results.json the number is, see :data:`ghrq.report.results.ResultPath`. A path that ends in ``.*`` makes
-    one column for each entry of a list; ``{}`` in the title is its number, from 1."""
     spec: str = ".1f"
-    """The format of mean and spread."""
     best: Literal["highest", "lowest"] | None = None
-    """Which is shown in bold, if any."""
     factor: float = 1.0
-    """What the number is multiplied by: 100 for a share in per cent."""
     aside: bool = False
-    """Whether it is there to compare the column before with: the mean alone, in a paler colour."""
     paper: str = "the paper"
-    """The heading above the published figures, if the table has some for this column."""
 
     def __post_init__(self) -> None:
         try:

@@ -24,9 +24,10 @@ KINDS = {
 }
 
 
-def label_of(kind: str | float) -> str:
-    """The name of a kind in a report; any other label is its own name."""
-    return KINDS[str(kind)].label if str(kind) in KINDS else str(kind)
+def label_of(label: str | float, axis: str = "") -> str:
+    """The name of a label in a report: kinds have one, a number has that of its ``axis`` before it, as in ``dim 8``."""
+    name = label if isinstance(label, str) else f"{axis} {label}".strip()
+    return KINDS[name].label if name in KINDS else name
 
 
 def looks(names: Sequence[str]) -> list[Look]:

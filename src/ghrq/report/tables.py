@@ -40,27 +40,32 @@ class Table:
     """A table of a report: a row for each label of an axis, with mean and spread over the seeds.
 
     Columns and tables without any measured number are left out. A row whose runs all diverged says so.
+
+    Args:
+        title: the heading.
+        columns: the numbers of every row.
+        rows: the axis whose labels are the rows: by default ``kind``, or else the first on which the runs differ.
+        blocks: axes whose labels divide the rows into blocks with a heading; others on which runs differ are added.
+        across: an axis whose labels are columns: all ``columns`` are repeated for each.
+        only: the labels to show of an axis, in this order; all labels of axes that are not named.
+        needs: row labels: blocks without any of them are left out.
+        baselines: rows of a last block: declared ones, and row labels of the study that do not compete with the others.
+        paper: published figures by row label, then by title of the column. A key may have several labels, as in
+            ``("mnist", "ghrq")``: it is for the runs that have all of them.
+        note: below the table, in Markdown; or a function that makes it from the results.
+
     """
 
     title: str
     columns: Sequence[Column]
     rows: str = ""
-    """The axis whose labels are the rows: by default ``kind``, or else the first on which the runs differ."""
     blocks: Sequence[str] = ()
-    """Axes whose labels divide the rows into blocks with a heading. Other axes on which the runs differ are added."""
     across: str = ""
-    """An axis whose labels are columns: all ``columns`` are repeated for each."""
     only: "Mapping[str, Sequence[Label]]" = field(default_factory=dict)
-    """The labels to show of an axis, in this order; all labels of axes that are not named."""
     needs: "Sequence[Label]" = ()
-    """Row labels: blocks without any of them are left out."""
     baselines: Sequence[Baseline | str] = ()
-    """Rows of a last block: declared ones, and row labels of the study that do not compete with the others."""
     paper: Mapping[Any, Mapping[str, float]] = field(default_factory=dict)
-    """Published figures by row label, then by title of the column. A key may have several labels, as in
-    ``("mnist", "ghrq")``: it is for the runs that have all of them."""
     note: str | Callable[[StudyResults], str] = ""
-    """Below the table, in Markdown."""
 
     def fill(self, study: StudyResults) -> Grid | None:
         """The table with the numbers of a study; ``None`` if it has none for it."""
@@ -116,7 +121,8 @@ class Table:
                 for each in _expand(column, groups):
                     title = each.title
                     if across is not None:
-                        title = str(across) if len(self.columns) == 1 else f"{across}, {each.title}"
+                        name = across if isinstance(across, str) else label_of(across, self.across)
+                        title = name if len(self.columns) == 1 else f"{name}, {each.title}"
                     published = {key: figures[title] for key, figures in self.paper.items() if title in figures}
                     fits = any(_published(published, group.axes.values()) for group in groups)
                     axis = self.across if across is not None else ""
@@ -142,7 +148,7 @@ class Table:
             if diverged and diverged < runs:
                 notes.append(f"{diverged} of {runs} diverged")
             colour = KINDS[str(label)].colour if str(label) in KINDS else ""
-            yield Row(label_of(label), entries, colour, ", ".join(notes))
+            yield Row(label_of(label, self.rows), entries, colour, ", ".join(notes))
 
 
 @dataclass(frozen=True)
@@ -203,6 +209,5 @@ def _published(figures: Mapping[Any, float], labels: "Iterable[Label]") -> Measu
 
 def _block_title(axes: Sequence[str], labels: "Sequence[Label]") -> str:
     """``recipe `best`, d16/b128``."""
-    return ", ".join(
-        f"recipe `{label}`" if axis == "recipe" else label_of(label) for axis, label in zip(axes, labels, strict=True)
-    )
+    pairs = zip(axes, labels, strict=True)
+    return ", ".join(f"recipe `{label}`" if axis == "recipe" else label_of(label, axis) for axis, label in pairs)

@@ -93,7 +93,7 @@ def what_came_out(grid: Grid | None, what: str = "", unit: str = "") -> list[str
 
 
 def _differences(scores: dict[Row, Measured], sign: float, spec: str) -> str:
-    """GHRQ beside the others, and whether the difference is larger than the scatter over seeds."""
+    """GHRQ beside the others, and whether the difference is larger than the joint standard deviation over seeds."""
     ours = next((row for row in scores if row.label == KINDS["ghrq"].label), None)
     if ours is None or len(scores) < 2:
         return ""
@@ -106,8 +106,8 @@ def _differences(scores: dict[Row, Measured], sign: float, spec: str) -> str:
         if min(len(mine.values), len(other.values)) < 2:
             remark = "one seed: may be chance"
         else:
-            scatter = (mine.spread**2 + other.spread**2) ** 0.5
-            remark = "more than the seeds scatter" if abs(difference) > scatter else "within the scatter of the seeds"
+            remark = "more than" if difference**2 > mine.spread**2 + other.spread**2 else "within"
+            remark += f" the joint deviation √(s₁² + s₂²) of {min(len(mine.values), len(other.values))} seeds"
         side = "ahead of" if difference > 0.0 else "behind"
         told.setdefault(remark, []).append(f"{abs(difference):{spec}} {side} {row.label}")
     return f" {ours.label} is {join([f'{join(rows)} ({remark})' for remark, rows in told.items()])}."

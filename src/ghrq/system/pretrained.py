@@ -7,6 +7,8 @@ of the config. So neither file can change, or come from another model, without a
 import hashlib
 import json
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -58,9 +60,10 @@ def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, 
 
 def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Config and weights that :func:`save` wrote; a :class:`UserError` if the folder holds anything else."""
-    for path in (folder, folder / CONFIG, folder / WEIGHTS):
-        if not path.exists():
-            raise UserError(f"{path} is missing: a {form.title} is a folder with {CONFIG} and {WEIGHTS}; {form.remedy}")
+    for path in (folder / CONFIG, folder / WEIGHTS):
+        if not path.is_file():
+            expected = f"{form.title}s are folders with {CONFIG} and {WEIGHTS}"
+            raise UserError(f"there is no file {path}: {expected}; {_inner_model(folder, form) or form.remedy}")
     path = folder / CONFIG
     config = files.read_json(path, form.remedy)
     if form.plain and "format" not in config:
@@ -75,9 +78,7 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
     sums = config.pop("sha256", None)
     path = folder / WEIGHTS
     if not isinstance(sums, dict) or sums.get(WEIGHTS) != files.sha256(path):
-        raise UserError(
-            f"{path} is damaged or of another {form.title}: its checksum is not that in {CONFIG}; {form.remedy}"
-        )
+        raise UserError(f"{path} is damaged or of another {form.title}: {CONFIG} has another checksum; {form.remedy}")
     weights, digest = _read_weights(path, form)
     if digest != _digest(config):
         raise UserError(f"{folder / CONFIG} is not what was written together with {WEIGHTS}: {form.remedy}")
@@ -87,12 +88,17 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
 class Pretrained:
     """Mixin for models: ``save_pretrained``, ``from_pretrained`` and ``push_to_hub``.
 
-    By default for an ``nn.Module`` that is made from its config alone, ``Model(config)``, and keeps it as ``config``.
+    For an ``nn.Module`` that is made from its config (a ``Section``) alone, and keeps it. A model of one's own::
+
+        class MyModel(nn.Module, Pretrained):
+            Config, _format = MyConfig, Format("my-model", "small model")
+            def __init__(self, config: MyConfig) -> None:
+                super().__init__()
+                self.config, self.layer = config, nn.Linear(config.width, 1)
     """
 
     _format: ClassVar[Format]
     Config: ClassVar[type[Section]]
-    """The type of ``config``."""
     config: Any
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -113,9 +119,10 @@ class Pretrained:
         """Load a folder, or ``owner/name`` of the Hugging Face Hub; ``local_files_only``: from its cache alone."""
         if Path(name).is_dir():
             return cls._load(Path(name))
-        hub = require("huggingface_hub", "hub")
-        try:
-            folder = hub.snapshot_download(
+        if Path(name).is_absolute() or str(name).startswith((".", "~")) or str(name).count("/") > 1:
+            raise UserError(f"there is no folder {Path(name).absolute()}: name that of the {cls._format.title}")
+        with _hub_errors(f"{name} is not a folder here, and cannot be fetched from the Hub"):
+            folder = require("huggingface_hub", "hub").snapshot_download(
                 str(name),
                 revision=revision,
                 token=token,
@@ -123,12 +130,6 @@ class Pretrained:
                 local_files_only=local_files_only,
                 allow_patterns=[CONFIG, WEIGHTS],
             )
-        except (OSError, ValueError) as error:  # network errors and refused names
-            reason = str(error).strip().partition("\n")[0]
-            raise UserError(
-                f"{name} is not a folder here, and the Hub has no {cls._format.title} of that name ({reason}): "
-                "name a folder, or a repository as in owner/name"
-            ) from error
         return cls._load(Path(folder))
 
     def push_to_hub(
@@ -146,8 +147,9 @@ class Pretrained:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "model"
             self.save_pretrained(folder)
-            url = api.create_repo(repo_id, private=private, exist_ok=True)
-            api.upload_folder(repo_id=url.repo_id, folder_path=folder, revision=revision, commit_message=message)
+            with _hub_errors(f"cannot upload the {self._format.title} to the Hub as {repo_id}"):
+                url = api.create_repo(repo_id, private=private, exist_ok=True)
+                api.upload_folder(repo_id=url.repo_id, folder_path=folder, revision=revision, commit_message=message)
         return str(url)
 
     def _saved_config(self) -> dict[str, Any]:
@@ -192,11 +194,29 @@ def _read_weights(path: Path, form: Format) -> tuple[dict[str, Tensor], str | No
         raise UserError(f"{path} is damaged ({error}): {form.remedy}") from error
 
 
+@contextmanager
+def _hub_errors(problem: str) -> Iterator[None]:
+    """Turn errors of ``huggingface_hub`` into a :class:`UserError` that begins with ``problem``."""
+    network = require("huggingface_hub.errors", "hub").HfHubHTTPError.__bases__  # its network library may change
+    try:
+        yield
+    except (OSError, ValueError, *network) as error:
+        reason = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+        raise UserError(f"{problem} ({reason}): check the name (owner/name), the network and the token") from error
+
+
+def _inner_model(folder: Path, form: Format) -> str:
+    """A hint at a model of this format, if ``folder`` is that of a run or its folder ``models``."""
+    near = sorted((*folder.glob(f"*/{CONFIG}"), *folder.glob(f"models/*/{CONFIG}")))
+    fits = (path.parent for path in near if path.is_file() and f'"{form.name}"' in path.read_text("utf-8", "ignore"))
+    return next((f"did you mean {model}?" for model in fits), "")
+
+
 def _check_replaceable(folder: Path, form: Format) -> None:
     """Only a model or an empty folder may be replaced: other files must not be lost."""
     if not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder for the {form.title}")
-    others = sorted(path.name for path in folder.iterdir() if path.name not in (CONFIG, WEIGHTS))
+    others = sorted(path.name for path in folder.iterdir() if path.name not in (CONFIG, WEIGHTS) or path.is_dir())
     if others:
         raise UserError(f"{folder} holds other files, such as {others[0]}: name a new folder, or remove them first")
 
