@@ -182,6 +182,7 @@ ON_THE_BALL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), ON_THE_BALL)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, *DTYPES])
 @pytest.mark.parametrize("lr", [1.0, 1e3])

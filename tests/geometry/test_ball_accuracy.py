@@ -133,6 +133,7 @@ def excess(name: str, example: Example, regime: Regime, c: float | None = None) 
     return relative_error(result, expected) / allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 @given(example=examples(FLOAT32))
 @settled(60)
@@ -140,6 +141,7 @@ def test_float32(name: str, example: Example) -> None:
     assert excess(name, example, FLOAT32) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 @given(example=examples(FLOAT32_WIDE))
 @settled(5)
@@ -147,6 +149,7 @@ def test_float32_in_many_dimensions(name: str, example: Example) -> None:
     assert excess(name, example, FLOAT32_WIDE) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 @given(example=examples(FLOAT64_INSIDE))
 @settled(60)
@@ -154,6 +157,7 @@ def test_float64_inside(name: str, example: Example) -> None:
     assert excess(name, example, FLOAT64_INSIDE) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 @given(example=examples(FLOAT64_BOUNDARY))
 @settled(60)
@@ -205,6 +209,7 @@ def test_project_leaves_the_points_of_the_ball_alone(example: Example, dtype: to
 HALF_AND_FULL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALF_AND_FULL)
 @given(
     seed=st.integers(0, 2**16),
@@ -233,6 +238,7 @@ def test_max_radius_is_the_last_number_below_one_or_close_to_it(dtype: torch.dty
     assert 1.0 - 8.0 * torch.finfo(dtype).eps <= ball.max_radius(dtype) <= 1.0 - torch.finfo(dtype).eps
 
 
+@pytest.mark.slow
 def test_points_beyond_the_boundary_count_as_being_at_it() -> None:
     for dtype in (torch.float32, torch.float64):
         x = torch.tensor([[1.0, 0.0], [1.5, 0.0], [0.0, -40.0]], dtype=dtype)
@@ -286,6 +292,7 @@ def test_compensated_gap(example: Example, representable: bool) -> None:
     assert relative_error(result, oracle.gap(exact(x), mpf(c))) <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 @given(example=examples(NARROW))
 @settled(40)
@@ -305,6 +312,7 @@ def shaped(entries: list, like: torch.Tensor) -> list:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 @given(example=examples(DERIVATIVES))
 @settled(25)

@@ -73,6 +73,7 @@ def edge_vectors(dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: vector.to(dtype) for name, vector in vectors.items()}
 
 
+@pytest.mark.slow
 @EVERY
 @WIDE
 @pytest.mark.parametrize("c", [1.0, 0.1, 0.0])
@@ -246,6 +247,7 @@ def test_vmap_is_the_loop(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(result, torch.stack(rows), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @EVERY
 def test_jacrev_is_autograd(name: str) -> None:
     values = generic(3, 4, dtype=torch.float64, seed=10)

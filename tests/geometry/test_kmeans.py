@@ -77,6 +77,7 @@ def test_centres_start_apart_and_find_small_groups(c):
     assert mean_square(x[:48], centres, c) < 1e-3 * mean_square(x[:48], x[100:101], c)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("c", [0.0, 1.0])
 def test_the_start_pays_in_many_dimensions(c):
     """Against as many rounds from random points: three stages on topics within subjects, in 160 dimensions."""

@@ -320,6 +320,7 @@ def test_points_at_the_largest_radius_are_on_the_manifold() -> None:
 # --- the import ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_import_is_silent_and_restores_the_filters() -> None:
     program = "import ghrq.geometry.manifold, warnings; warnings.warn('torch.jit.script', DeprecationWarning)"
     run = subprocess.run([sys.executable, "-W", "always", "-c", program], capture_output=True, text=True, check=True)

@@ -22,6 +22,7 @@ def sphere(n: int, d: int) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(n, d, dtype=torch.float64), dim=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 8, 64])
 @pytest.mark.parametrize("radius", [0.5, 0.9, 0.999, 0.99999])
 def test_a_spread_codebook(d, radius):
@@ -29,6 +30,7 @@ def test_a_spread_codebook(d, radius):
     assert wrong_codes((sphere(ROWS, d) * radius).float(), codes) <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 8, 64])
 @pytest.mark.parametrize("radius", [0.5, 0.9, 0.999])
 @pytest.mark.parametrize("apart", [1e-1, 1e-4])
@@ -41,6 +43,7 @@ def test_near_duplicate_pairs(d, radius, apart):
     assert wrong_codes((sphere(ROWS, d) * radius).float(), codes) <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 8, 64])
 @pytest.mark.parametrize("radius", [0.5, 0.9, 0.999])
 def test_a_tight_cluster(d, radius):
@@ -63,6 +66,7 @@ def test_the_plain_product_alone_would_fail_these():
     assert wrong_codes(x, codes) <= 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("c", [0.0, 0.01, 10.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_curvature(c, dtype):

@@ -198,6 +198,7 @@ def test_residual_mismatch_is_a_rotation(where: Points) -> None:
         assert abs(oracle.norm(true) - oracle.norm(residuals[i])) <= EXACT
 
 
+@pytest.mark.slow
 @given(where=points((0.5, 0.9), dims=(2, 3, 16)))
 @settled
 def test_residual_mismatch_of_the_ball_is_a_rotation(where: Points) -> None:
@@ -306,6 +307,7 @@ def test_leak_along_collinear_points(where: Points, share: float) -> None:
         torch.testing.assert_close(leak(r, q, c) @ e, scalar * e, rtol=0.0, atol=1e-12 + 1e-10 * abs(scalar))
 
 
+@pytest.mark.slow
 @given(where=points(MODERATE, dims=(3, 5)), closeness=st.floats(0.0, 6.0))
 @settled
 def test_leak_is_zero_only_where_the_code_is_exact(where: Points, closeness: float) -> None:
@@ -367,6 +369,7 @@ def test_stable_gyration(where: Points, closeness: float) -> None:
 # --- B.5: Euclidean residual quantization at zero curvature ------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**16), dim=st.sampled_from((1, 2, 9)))
 @settled
 def test_recovery_of_the_euclidean_cascade(seed: int, dim: int) -> None:

@@ -30,6 +30,7 @@ def test_any_size_gives_logits_and_128_features(channels, height, width):
     torch.testing.assert_close(classifier.head(classifier.features(images)), classifier(images))
 
 
+@pytest.mark.slow
 def test_it_learns_digits():
     classifier, (images, labels) = trained(6), digits()
     assert not classifier.training

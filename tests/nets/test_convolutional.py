@@ -52,6 +52,7 @@ def test_the_order_in_memory_makes_no_difference():
     assert all(p.is_contiguous() for p in [*encoder.parameters(), *decoder.parameters()])
 
 
+@pytest.mark.slow
 def test_it_learns_through_a_quantizer_and_every_parameter_takes_part():
     encoder, decoder = ImageEncoder(1, 8), ImageDecoder(1, 8)
     quantizer = ResidualQuantizer(8, codebook_size=16, num_stages=2)

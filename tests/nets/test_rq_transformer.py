@@ -104,6 +104,7 @@ def test_a_prefix_is_seen_by_what_comes_after_it_only():
         assert torch.equal(differs, expected), (position, stage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ghrq", "naive", "euclidean"])
 @pytest.mark.parametrize("classes", [0, 3])
 def test_sampling_with_a_memory_is_sampling_without(kind, classes):
@@ -127,6 +128,7 @@ def test_sampling_with_a_memory_is_sampling_without(kind, classes):
     assert torch.equal(best, logits.argmax(-1))
 
 
+@pytest.mark.slow
 def test_samples_come_as_often_as_they_are_probable():
     size = {"num_stages": 2, "codebook_size": 3}
     model, quantizer = small(positions=2, **size), small_quantizer(**size)
@@ -162,6 +164,7 @@ def test_restricted_stages_draw_only_what_is_left():
     assert rank[..., 2].max() > 1
 
 
+@pytest.mark.slow
 def test_it_learns_eight_grids_by_heart():
     quantizer = ResidualQuantizer(D, K, N).eval()
     quantizer.initialize(torch.randn(400, D))

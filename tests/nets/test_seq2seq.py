@@ -141,6 +141,7 @@ def test_autocast_changes_nothing():
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 def test_it_learns_a_rule():
     model = TupleTranslator(N, 8, width=32, layers=2, heads=2, feedforward=64, dropout=0.0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -46,6 +46,7 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
     os._exit(0)  # Python's own way out aborts now and then on a thread that gloo has left behind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

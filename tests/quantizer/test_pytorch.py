@@ -54,6 +54,7 @@ def assert_same_training(rq, backend, **tolerance):
             torch.testing.assert_close(a, b, **tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", ["ghrq", "naive", "euclidean"])
 def test_compiles_without_a_graph_break(kind, settings):
@@ -62,6 +63,7 @@ def test_compiles_without_a_graph_break(kind, settings):
     assert_same_training(rq, "aot_eager", rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the inductor backend needs a C++ compiler, and there is none")
 def test_compiles_to_machine_code():
     assert_same_training(ResidualQuantizer(DIM, 16, 2), "inductor", rtol=1e-4, atol=1e-5)
@@ -81,6 +83,7 @@ class Decode(Encode):
         return self.rq.decode(codes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "settings"), [("ghrq", {}), ("naive", {"codebook_dim": 4, "scale_control": True}), ("euclidean", {})]
 )

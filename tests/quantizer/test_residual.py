@@ -134,6 +134,7 @@ def test_eval_mode_changes_no_state(settings):
     assert output.loss.item() > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_lowers_the_loss_and_stays_on_the_ball(kind):
     rq, z = quantizer(kind), vectors(2048)
@@ -220,6 +221,7 @@ def test_frozen_codebooks_stay():
     assert torch.equal(rq.codebooks, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curvature", [0.0, 1.0, 3.0])
 def test_moving_midpoints_have_the_right_fixed_point(curvature):
     rq = ResidualQuantizer(DIM, 1, 1, curvature=curvature, codebook_update="ema", decay=0.8).double()
@@ -289,6 +291,7 @@ def test_padding_teaches_nothing(settings):
 # --- where training starts ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_initialize_beats_a_random_start(kind):
     z = vectors(4000)

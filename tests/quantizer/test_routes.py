@@ -33,6 +33,7 @@ def gradients(output, *inputs):
 # --- the closed form of the route against its definition -------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("c", [0.0, 0.5, 1.0, 4.0])
 @pytest.mark.parametrize("aggregation", ["nested", "chained"])
 @pytest.mark.parametrize("discount", [True, False])
