@@ -23,7 +23,7 @@ demo: $(READY)  ## train on WordNet's nouns, compare ghrq, naive and euclidean, 
 test: $(READY)  ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
-quick: $(READY)  ## run the tests without the slow ones, in at most 90 seconds on 2 cores
+quick: $(READY)  ## run the tests without the slow ones, in about 90 seconds on 2 cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 lint: $(READY)  ## check the style

@@ -320,7 +320,7 @@ def _summary(folder: Path) -> RunSummary:
     run, damaged = Run(folder), []
     found: dict[str, dict[str, Any] | None] = {}
     for name, read in (
-        ("recipe.toml", lambda: tomllib.loads((folder / "recipe.toml").read_text("utf-8"))),
+        ("recipe.toml", lambda: {"task": run.task}),
         ("environment.json", lambda: run.environment),
         ("status.json", lambda: run.status),
         ("results.json", lambda: run.results),
@@ -336,7 +336,7 @@ def _summary(folder: Path) -> RunSummary:
     elif damaged:
         state = "damaged"
     stage, step = _newest_checkpoint(folder)
-    task = str((found.get("recipe.toml") or {}).get("task", ""))
+    task = (found.get("recipe.toml") or {}).get("task", "")
     numbers = {key: value for key, value in (results or {}).items() if isinstance(value, int | float)}
     return RunSummary(folder, task, state, stage, step, dict(list(numbers.items())[:3]), tuple(damaged))
 
