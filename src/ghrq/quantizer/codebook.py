@@ -65,9 +65,15 @@ class MovingMidpoints(nn.Module):
         self.restart(codebooks)
 
     @torch.no_grad()
-    def restart(self, codebooks: Tensor, where: Tensor | None = None) -> None:
-        """Reset the averages to ``codebooks``, as if each code had received an equal share of a batch."""
+    def restart(self, codebooks: Tensor, where: Tensor | None = None, weights: Tensor | None = None) -> None:
+        """Reset the averages to ``codebooks``, as if each code had received an equal share of a batch.
+
+        ``weights (num_stages,)``: the total weight of the rows that reach each stage, by default 1. Under depth
+        dropout it is less at the deep stages; a code that started there with a full share would not move for long.
+        """
         weight = torch.tensor(1.0 / codebooks.shape[1], dtype=torch.float64, device=codebooks.device)
+        if weights is not None:
+            weight = weight * weights.double().view(-1, 1, 1)
         w, mass = ball.midpoint_weights(codebooks.detach(), weight, self.curvature)
         s, t = mass * codebooks.detach().to(self.s.dtype), mass - w
         mask = torch.ones_like(t, dtype=torch.bool) if where is None else where.unsqueeze(-1)

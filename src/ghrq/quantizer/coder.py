@@ -13,7 +13,7 @@ from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.diagnosis import Diagnosis, diagnose
-from ghrq.quantizer.scale import EncoderScale
+from ghrq.quantizer.scale import EncoderMean, EncoderScale
 from ghrq.system.checks import at_least, check_codes, check_vectors
 
 # Rows that encode and decode process at a time: a compromise between overhead and cache size.
@@ -30,6 +30,7 @@ class Coder(nn.Module):
     aggregation: Aggregation
     codebooks: ManifoldParameter
     scale: EncoderScale | None
+    mean: EncoderMean | None
     project_in: nn.Module
     project_out: nn.Module
 
@@ -129,7 +130,11 @@ class Coder(nn.Module):
     def _table(self, dtype: torch.dtype) -> CodeTable:
         return code_table(self.codebooks.to(self._dtype(dtype)), self.curvature)
 
+    def _centred(self, v: Tensor) -> Tensor:
+        return v if self.mean is None else v - self.mean().to(v.dtype)
+
     def _scaled(self, v: Tensor) -> Tensor:
+        v = self._centred(v)
         return v if self.scale is None else v * self.scale().to(v.dtype)
 
     def _to_ball(self, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,7 +142,8 @@ class Coder(nn.Module):
 
     def _from_ball(self, point: Tensor, gap: Tensor) -> Tensor:
         v = from_ball(point, gap, self.curvature)
-        return v if self.scale is None else v / self.scale().to(v.dtype)
+        v = v if self.scale is None else v / self.scale().to(v.dtype)
+        return v if self.mean is None else v + self.mean().to(v.dtype)
 
     def _tangent(self, z: Tensor) -> Tensor:
         """The vectors ``(n, codebook_dim)`` that the exponential map takes to the ball, of ``z (n, dim)``."""

@@ -2,8 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Self, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,22 +17,14 @@ from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, forget_moments, initial_codebooks, revive
 from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import check_convention, convention
+from ghrq.quantizer.depth import DepthDropout, RowWeights
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS
-from ghrq.quantizer.routes import Commitment, Gradient, Routed, RowWeights, attached_route, transport_route
-from ghrq.quantizer.scale import EncoderScale
+from ghrq.quantizer.kinds import KINDS, Kind, Update
+from ghrq.quantizer.routes import Commitment, Gradient, Routed, Units, attached_route, transport_route
+from ghrq.quantizer.scale import DEFAULT_RADIUS, FAST_DECAY, SLOW_DECAY, EncoderMean, EncoderScale
 from ghrq.system import distributed
-from ghrq.system.checks import at_least, check_vectors, from_to, one_of
+from ghrq.system.checks import at_least, check_vectors, from_to, inside, one_of
 from ghrq.system.pretrained import Format, Pretrained
-
-Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
-
-KINDS: dict[Kind, tuple[Aggregation, Gradient, Commitment]] = {
-    "ghrq": ("nested", "transport", "first"),
-    "hra-only": ("nested", "identity", "every"),
-    "dhste-only": ("chained", "transport", "first"),
-    "naive": ("chained", "identity", "every"),
-    "euclidean": ("nested", "identity", "first"),
-}
 
 
 class Quantized(NamedTuple):
@@ -58,27 +50,36 @@ class ResidualQuantizer(Coder, Pretrained):
         dim: size of the vectors.
         codebook_size: codes of each stage.
         num_stages: codes of each vector.
-        kind: ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or ``"euclidean"``: a name for a
-            choice of ``aggregation``, ``gradient`` and ``commitment``, each of which can also be given by itself.
+        kind: ``"calibrated"`` (ours), ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or
+            ``"euclidean"``: a name for a choice of ``aggregation``, ``gradient``, ``commitment``, ``units``,
+            ``codebook_update`` and ``radius``, each of which can also be given by itself.
         curvature: c of the ball ``{x : c‖x‖² < 1}``. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat
             space, exactly: losses ``‖x - y‖²``, no maps; ``aggregation``, ``gradient``, ``commitment`` and
             ``discount`` make no difference there.
         commitment_weight: β in ``Σ mean d(sg r, q)² + β Σ mean d(r, sg q)²``. Distances are geodesic and squared, the
-            sum runs over stages, the mean over vectors. Near the origin of the ball a geodesic is twice as long as
-            in flat space, so these losses are 4 times the Euclidean ones there.
+            sum runs over stages, the mean over vectors.
         aggregation: ``"nested"`` or ``"chained"``, see :mod:`ghrq.quantizer.cascade`.
         gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.routes`.
-        commitment: which stages pull the encoder: ``"first"`` or ``"every"``; the loss as a number counts all of them.
+        commitment: which stages pull the encoder: ``"first"`` or ``"every"``, or the first one by a ``"discounted"``
+            gradient, see :mod:`ghrq.quantizer.routes`; the loss as a number counts all stages.
+        units: of the losses and of the transported gradient. ``"encoder"``: those of ``z``, in which the quantizer is
+            the Euclidean one at the origin and as c → 0. ``"ball"``: those of the paper, in which distances near the
+            origin are twice as long (losses 4 times as large), times the encoder scale.
         discount: ``False`` gives the transported gradient back its factor ``λ_z²`` (for study: it diverges).
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
-        codebook_update: ``"gradient"`` (the codebook loss) or ``"ema"`` (moving midpoints; the codebooks then have no
-            gradient and no loss term).
+        codebook_update: ``"gradient"`` (the codebook loss; the paper's kinds) or ``"ema"`` (moving midpoints; the
+            codebooks then have no gradient and no loss term; ``"calibrated"``).
         decay: of the moving averages of usage and midpoints.
         revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
             residuals of the batch; 0 turns this off. Pass optimisers that keep moments to :meth:`attach`.
-        depth_dropout: in training, each entry of the first dimension uses a random number of stages from 1 to
-            ``num_stages``: ``z_hat`` is then the decode of that many of its codes.
-        scale_control: keep the encoder's median radius at 0.5, see :class:`ghrq.quantizer.scale.EncoderScale`.
+        depth_dropout: in training, each entry of the first dimension uses a random number of stages: from 1 to
+            ``num_stages``, or one of a list such as ``[1, 2, 4]``; more in :class:`ghrq.quantizer.depth.DepthDropout`.
+            ``z_hat`` is then the decode of that many of its codes. Draws come from ``rq.generator``.
+        radius: keep the median radius of the encoder's points on the ball at this value, by a multiplier that follows
+            the data (:class:`ghrq.quantizer.scale.EncoderScale`): small for compression, large for structure.
+        scale_control: True or False turns that on or off; ``"calibrated"`` has it on.
+        centre: subtract a moving mean of the encoder's outputs first and add it last. An offset that all vectors have
+            in common then takes up no room on the ball.
 
     Training mode changes usage, scale, moving midpoints and dead codes in the forward pass, so a step must not run it
     twice: exclude it from gradient checkpointing. Compiled and GPU steps do not check their input for NaN.
@@ -107,13 +108,16 @@ class ResidualQuantizer(Coder, Pretrained):
         aggregation: Aggregation | None = None,
         gradient: Gradient | None = None,
         commitment: Commitment | None = None,
+        units: Units | None = None,
         discount: bool = True,
         codebook_dim: int | None = None,
-        codebook_update: Literal["gradient", "ema"] = "gradient",
+        codebook_update: Update | None = None,
         decay: float = 0.99,
         revive_below: float = 0.1,
-        depth_dropout: bool = False,
-        scale_control: bool = False,
+        depth_dropout: bool | Sequence[int] | DepthDropout = False,
+        radius: float | None = None,
+        scale_control: bool | None = None,
+        centre: bool = False,
     ) -> None:
         super().__init__()
         one_of("kind", kind, tuple(KINDS))
@@ -129,25 +133,34 @@ class ResidualQuantizer(Coder, Pretrained):
         self.codebook_dim = codebook_dim
         self.kind = kind
         self.curvature = 0.0 if kind == "euclidean" else float(curvature)
-        defaults = KINDS[kind]
-        self.aggregation: Aggregation = one_of("aggregation", aggregation or defaults[0], get_args(Aggregation))
-        self.gradient: Gradient = one_of("gradient", gradient or defaults[1], get_args(Gradient))
-        self.commitment: Commitment = one_of("commitment", commitment or defaults[2], get_args(Commitment))
+        axes = KINDS[kind]
+        self.aggregation: Aggregation = one_of("aggregation", aggregation or axes.aggregation, get_args(Aggregation))
+        self.gradient: Gradient = one_of("gradient", gradient or axes.gradient, get_args(Gradient))
+        self.commitment: Commitment = one_of("commitment", commitment or axes.commitment, get_args(Commitment))
+        self.units: Units = one_of("units", units or axes.units, get_args(Units))
+        self.codebook_update: Update = one_of("codebook_update", codebook_update or axes.update, get_args(Update))
         self.discount = discount
         self.commitment_weight = commitment_weight
-        self.codebook_update = one_of("codebook_update", codebook_update, ("gradient", "ema"))
         self.revive_below = revive_below
-        self.depth_dropout = depth_dropout
+        self.depth_dropout = DepthDropout.of(depth_dropout)
+        if self.depth_dropout is not None:
+            self.depth_dropout.check(num_stages)
+        self.generator: torch.Generator | None = None
+        self.radius = self._target_radius(radius, scale_control, axes.radius if self.curvature > 0.0 else None)
 
         projected = self.codebook_dim != dim
         self.project_in = nn.Linear(dim, self.codebook_dim) if projected else nn.Identity()
         self.project_out = nn.Linear(self.codebook_dim, dim) if projected else nn.Identity()
         manifold = PoincareBall(self.curvature) if self.curvature > 0.0 else Euclidean(ndim=1)
         codebooks = initial_codebooks(num_stages, codebook_size, self.codebook_dim, self.curvature)
-        self.codebooks = ManifoldParameter(codebooks, manifold=manifold, requires_grad=codebook_update == "gradient")
+        self.codebooks = ManifoldParameter(
+            codebooks, manifold=manifold, requires_grad=self.codebook_update == "gradient"
+        )
         self.usage = Usage(num_stages, codebook_size, decay)
-        self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if codebook_update == "ema" else None
-        self.scale = EncoderScale(self.curvature) if scale_control else None
+        self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if self.codebook_update == "ema" else None
+        slow = SLOW_DECAY if self.units == "ball" else FAST_DECAY
+        self.scale = None if self.radius is None else EncoderScale(self.curvature, self.radius, slow)
+        self.mean = EncoderMean(self.codebook_dim) if centre else None
         self.register_buffer("revived", torch.zeros(num_stages, codebook_size, dtype=torch.bool), persistent=False)
         self.register_buffer("convention", convention(self.curvature, self.aggregation))
 
@@ -172,14 +185,15 @@ class ResidualQuantizer(Coder, Pretrained):
         v = self.project_in(z).reshape(-1, self.codebook_dim)
         with torch.autocast(v.device.type, enabled=False):
             v = self._computable(v)
-            if self.scale is not None and self.training:
-                self.scale.update(v, rows.weights)
+            if self.training:
+                self._follow(v, rows.weights)
             routed = self._quantize(*self._to_ball(v), rows)
             v_hat = self._from_ball(routed.point, routed.gap)
         z_hat = self.project_out(v_hat.to(z.dtype).reshape(*z.shape[:-1], self.codebook_dim))
         if mask is not None:
             z_hat = torch.where(mask.unsqueeze(-1), z_hat, 0.0)
-        return Quantized(z_hat, routed.codes.reshape(*z.shape[:-1], self.num_stages), self._loss(routed))
+        codes = routed.codes.reshape(*z.shape[:-1], self.num_stages)
+        return Quantized(z_hat, codes, self._loss(routed, self.scale))
 
     def quantize(self, p: Tensor, mask: Tensor | None = None) -> Quantized:
         """:meth:`forward` on points of the ball: ``p (..., codebook_dim)``, no scale control, no linear maps."""
@@ -192,7 +206,7 @@ class ResidualQuantizer(Coder, Pretrained):
             gaps = ball.gap(points.detach(), self.curvature).to(points.dtype)
             routed = self._quantize(points, gaps, self._rows(p, mask))
         codes = routed.codes.reshape(*p.shape[:-1], self.num_stages)
-        return Quantized(routed.point.to(p.dtype).reshape(p.shape), codes, self._loss(routed))
+        return Quantized(routed.point.to(p.dtype).reshape(p.shape), codes, self._loss(routed, None))
 
     def stage_losses(self, z: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Codebook and commitment loss of each stage, ``(num_stages,)`` each, unweighted; changes no state."""
@@ -202,7 +216,8 @@ class ResidualQuantizer(Coder, Pretrained):
         v = self.project_in(z).reshape(-1, self.codebook_dim)
         with torch.autocast(v.device.type, enabled=False):
             routed = self._route(*self._to_ball(self._computable(v)), self._rows(z, mask, dropout=False))
-        return routed.codebook_loss, routed.commitment_loss
+        unit = self._unit(self.scale)
+        return routed.codebook_loss * unit, routed.commitment_loss * unit
 
     @torch.no_grad()
     def initialize(
@@ -226,8 +241,10 @@ class ResidualQuantizer(Coder, Pretrained):
             raise ValueError(
                 f"initialize needs at least codebook_size={self.codebook_size} vectors, got {v.shape[0]}: pass more"
             )
-        if self.scale is not None:
-            self.scale.restart(v)
+        for average in (self.mean, self.scale):
+            if average is not None:
+                average.clear()
+        self._follow(v, torch.full_like(v[:, 0], 1.0 / len(v)))
         r, gap = self._to_ball(v)
         if self.curvature > 0.0 and float(gap.median()) < 1.0 - BOUNDARY_RADIUS**2:
             warnings.warn(
@@ -258,6 +275,39 @@ class ResidualQuantizer(Coder, Pretrained):
 
     # --- inside --------------------------------------------------------------------------------------------
 
+    def _target_radius(self, radius: float | None, scale_control: bool | None, default: float | None) -> float | None:
+        """The target radius of scale control; None is none."""
+        if scale_control not in (None, True, False):
+            raise ValueError(f"scale_control must be True or False, got {scale_control!r}: the radius is radius=")
+        if radius is not None:
+            inside("radius", radius, 0.0, 1.0)
+        if scale_control is False:
+            if radius is not None:
+                raise ValueError(f"radius={radius} needs scale control: leave out scale_control=False")
+            return None
+        if radius is None:
+            radius = default or (DEFAULT_RADIUS if scale_control else None)
+        if radius is not None and self.units == "encoder" and self.curvature not in (0.0, 1.0):
+            raise ValueError(
+                f"with a target radius (here {radius}) the curvature follows the data, and curvature={self.curvature} "
+                "would make no difference: leave it out, or give scale_control=False"
+            )
+        return radius
+
+    def _follow(self, v: Tensor, weights: Tensor) -> None:
+        """Update mean and scale from the encoder's outputs ``v (n, codebook_dim)``."""
+        if self.mean is not None:
+            self.mean.update(v, weights)
+        if self.scale is not None:
+            self.scale.update(self._centred(v), weights)
+
+    def _unit(self, scale: EncoderScale | None) -> Tensor | float:
+        """The factor from squared distances on the ball to the losses in ``units``."""
+        if self.units == "ball":
+            return 1.0
+        origin = 4.0 if self.curvature > 0.0 else 1.0
+        return 1.0 / origin if scale is None else 1.0 / (origin * scale().square())
+
     def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> RowWeights:
         lead = z.shape[:-1]
         count = lead.numel()
@@ -266,17 +316,26 @@ class ResidualQuantizer(Coder, Pretrained):
         else:
             chosen = mask.reshape(-1).to(self._dtype(z.dtype))
             weights = chosen / chosen.sum().clamp(min=1.0)
-        depths = None
-        if self.depth_dropout and self.training and dropout:
-            drawn = torch.randint(1, self.num_stages + 1, lead[:1] or (1,), device=z.device)
-            depths = drawn.repeat_interleave(count // max(drawn.numel(), 1))
-        return RowWeights(weights, depths)
+        if self.depth_dropout is None or not self.training or not dropout:
+            return RowWeights(weights, None)
+        entries = lead[0] if lead else 1
+        drawn = self.depth_dropout.draw(entries, self.num_stages, z.device, self.generator)
+        return RowWeights(weights, drawn.repeat_interleave(count // max(entries, 1)), self.depth_dropout.learning)
 
     def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         codebooks = self.codebooks.to(points.dtype)
-        if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment == "first"):
+        hop = 1.0 if self.units == "ball" else 4.0
+        if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment != "every"):
             return transport_route(
-                points, gaps, codebooks, self.curvature, rows, aggregation=self.aggregation, discount=self.discount
+                points,
+                gaps,
+                codebooks,
+                self.curvature,
+                rows,
+                aggregation=self.aggregation,
+                commitment=self.commitment,
+                discount=self.discount,
+                unit=hop,
             )
         return attached_route(
             points,
@@ -287,6 +346,7 @@ class ResidualQuantizer(Coder, Pretrained):
             gradient=self.gradient,
             commitment=self.commitment,
             discount=self.discount,
+            unit=hop,
         )
 
     def _quantize(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
@@ -311,17 +371,22 @@ class ResidualQuantizer(Coder, Pretrained):
             revive(self.codebooks, dead, routed.residuals, weights)
             self.usage.reset(dead)
             if self.midpoints is not None:
-                self.midpoints.restart(self.codebooks, dead)
+                self.midpoints.restart(self.codebooks, dead, weights.sum(0))
 
-    def _loss(self, routed: Routed) -> Tensor:
+    def _loss(self, routed: Routed, scale: EncoderScale | None) -> Tensor:
         loss = self.commitment_weight * routed.commitment_loss.sum()
-        return loss if self.midpoints is not None else loss + routed.codebook_loss.sum()
+        return (loss if self.midpoints is not None else loss + routed.codebook_loss.sum()) * self._unit(scale)
 
     def _saved_config(self) -> dict[str, Any]:
         """The arguments that make the same quantizer, untrained."""
         names = inspect.signature(type(self)).parameters
-        stored = {name: getattr(self, name) for name in names if name not in ("decay", "scale_control")}
-        return {**stored, "decay": self.usage.decay, "scale_control": self.scale is not None}
+        derived = {
+            "decay": self.usage.decay,
+            "scale_control": self.scale is not None,
+            "centre": self.mean is not None,
+            "depth_dropout": False if self.depth_dropout is None else self.depth_dropout.to_config(),
+        }
+        return {name: derived.get(name, getattr(self, name, None)) for name in names}
 
     @classmethod
     def _from_config(cls, config: dict[str, Any]) -> Self:
@@ -337,7 +402,7 @@ class ResidualQuantizer(Coder, Pretrained):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ResidualQuantizer":
         """Keep statistics in their type, and codes inside the ball when a change of type rounds them."""
-        modules = [module for module in (self.usage, self.midpoints, self.scale) if module is not None]
+        modules = [module for module in (self.usage, self.midpoints, self.scale, self.mean) if module is not None]
         kept = [(module, name, buffer) for module in modules for name, buffer in module.named_buffers()]
         super()._apply(fn, recurse)
         for module, name, buffer in kept:

@@ -4,6 +4,9 @@
                stage to stage, because ``∂r_i/∂r_{i-1}`` is not 0.
 ``transport``  the gradient at ẑ is parallel transported to z in one step; no gradient passes through the stages.
 
+The commitment loss pulls the encoder by all stages (``every``), or by the first one: by its Euclidean gradient
+(``first``), or by its Riemannian gradient (``discounted``: times ``(2/λ_z)²``), as ``transport`` does with that of ẑ.
+
 :func:`attached_route` computes any combination as it is defined, with autograd. :func:`transport_route` is the closed
 form of the paper's combination, and of flat space.
 """
@@ -16,28 +19,11 @@ from torch import Tensor
 from ghrq.geometry import ball, gradients
 from ghrq.geometry.nearest import code_table, nearest
 from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
+from ghrq.quantizer.depth import RowWeights
 
 Gradient = Literal["transport", "identity"]
-Commitment = Literal["first", "every"]
-
-
-class RowWeights(NamedTuple):
-    """The weights of ``n`` rows in the losses, and how many stages each row uses."""
-
-    weights: Tensor
-    """``(n,)`` the weight of each row in a mean over rows; the sum is 1."""
-    depths: Tensor | None
-    """``(n,)`` the number of stages each row uses, or None for all."""
-
-    def stage(self, index: int) -> Tensor:
-        """``(n,)`` the weights at one stage."""
-        return self.weights if self.depths is None else self.weights * (self.depths > index)
-
-    def stages(self, count: int) -> Tensor:
-        """``(count, n)`` the weights at all stages."""
-        if self.depths is None:
-            return self.weights.expand(count, -1)
-        return torch.stack([self.stage(i) for i in range(count)])
+Commitment = Literal["first", "every", "discounted"]
+Units = Literal["ball", "encoder"]
 
 
 class Routed(NamedTuple):
@@ -72,14 +58,21 @@ def attached_route(
     gradient: Gradient,
     commitment: Commitment,
     discount: bool,
+    unit: float = 1.0,
 ) -> Routed:
-    """Any combination of ``aggregation``, ``gradient`` and ``commitment``, by autograd. ``z (n, d)``."""
+    """Any combination of ``aggregation``, ``gradient`` and ``commitment``, by autograd. ``z (n, d)``.
+
+    ``unit`` multiplies the gradient that ``transport`` brings from ẑ to z.
+    """
     r, parts, codes, residuals, codebook_loss, commitment_loss = z, [], [], [], [], []
+    z_gap = ball.gap(z.detach(), c)
     for i in range(codebooks.shape[0]):
         index = nearest(r.detach(), codebooks[i].detach(), c)
         q = codebooks[i].index_select(0, index)
         weights = rows.stage(i)
         pulled = r if i == 0 or commitment == "every" else r.detach()
+        if i == 0 and commitment == "discounted":
+            pulled = gradients.weighted(z, z_gap.square())
         codebook_loss.append((weights * squared_distance(r.detach(), q, c)).sum())
         commitment_loss.append((weights * squared_distance(pulled, q.detach(), c)).sum())
         part = gradients.straight_through(r, q) if gradient == "identity" else q.detach()
@@ -87,18 +80,27 @@ def attached_route(
         codes.append(index)
         residuals.append(r.detach())
         r = residual(r, part, c, aggregation)
-        if gradient == "transport" and commitment == "first":
+        if gradient == "transport" and commitment != "every":
             r = r.detach()
     total = aggregate(parts, c, aggregation)
     if gradient == "transport":
-        total = Sum(gradients.transport_through(z, ball.gap(z.detach(), c), *total, c, discount), total.gap)
+        total = Sum(gradients.transport_through(z, z_gap, *total, c, discount, unit), total.gap)
     return Routed(*total, torch.stack(codes, -1), torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
 
 
 def transport_route(
-    z: Tensor, gap: Tensor, codebooks: Tensor, c: float, rows: RowWeights, *, aggregation: Aggregation, discount: bool
+    z: Tensor,
+    gap: Tensor,
+    codebooks: Tensor,
+    c: float,
+    rows: RowWeights,
+    *,
+    aggregation: Aggregation,
+    commitment: Commitment,
+    discount: bool,
+    unit: float = 1.0,
 ) -> Routed:
-    """``gradient="transport", commitment="first"`` in closed form; at ``c = 0`` the ordinary Euclidean estimator.
+    """``gradient="transport"`` without ``commitment="every"``, in closed form; at ``c = 0`` the Euclidean estimator.
 
     ``z (n, d)`` and its gaps ``(n, 1)``. The definition is :func:`attached_route`.
 
@@ -118,6 +120,8 @@ def transport_route(
         pull = gradients.squared_distance_gradient(
             first.residual, first.gap, first.code, first.code_gap, first.square, weighted[0], c
         )
+        if commitment == "discounted":
+            pull = pull * gap.square()
         parts, gaps = [s.code for s in steps], [s.code_gap for s in steps]
         if rows.depths is not None:
             used = [(rows.depths > i).unsqueeze(-1) for i in range(len(steps))]
@@ -126,7 +130,7 @@ def transport_route(
         total = aggregate(parts, c, aggregation, gaps)
         pushes = _pushes(codebooks, steps, weighted / -code_gaps) if learning else None
     codebook_loss, commitment_loss = gradients.stage_losses(loss, codebooks, pushes, z, pull)
-    point = gradients.transport_through(z, gap, *total, c, discount)
+    point = gradients.transport_through(z, gap, *total, c, discount, unit)
     codes = torch.stack([s.chosen for s in steps], dim=-1)
     return Routed(point, total.gap, codes, codebook_loss, commitment_loss, [s.residual for s in steps])
 

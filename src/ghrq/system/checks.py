@@ -36,6 +36,12 @@ def from_to(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must be from {low} to below {high}, got {value}")
 
 
+def inside(name: str, value: float, low: float, high: float) -> None:
+    """``value`` must be a number above ``low`` and below ``high``."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not low < value < high:
+        raise ValueError(f"{name} must be a number above {low:g} and below {high:g}, got {value!r}")
+
+
 def is_tensor(name: str, value: object) -> None:
     """``value`` must be a tensor."""
     if not isinstance(value, Tensor):

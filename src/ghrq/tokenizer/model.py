@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ghrq.nets.mlp import MLP
 from ghrq.quantizer import KINDS, ResidualQuantizer
-from ghrq.quantizer.residual import Kind
+from ghrq.quantizer.kinds import Kind
 from ghrq.system.checks import at_least, one_of
 from ghrq.tokenizer.standard import Standard
 

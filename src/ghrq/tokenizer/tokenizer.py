@@ -16,7 +16,7 @@ from torch import Tensor
 from ghrq import __version__
 from ghrq.data.arrays import ArrayRows, as_rows
 from ghrq.quantizer import ResidualQuantizer
-from ghrq.quantizer.residual import Kind
+from ghrq.quantizer.kinds import Kind
 from ghrq.system import pretrained
 from ghrq.system.errors import UserError
 from ghrq.system.progress import make_progress
