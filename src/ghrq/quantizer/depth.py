@@ -71,6 +71,33 @@ class RowWeights(NamedTuple):
     learning: Learning = "used"
     """Whether a stage learns only from the rows that use it."""
 
+    @classmethod
+    def of(
+        cls,
+        shape: torch.Size,
+        mask: Tensor | None,
+        like: Tensor,
+        num_stages: int,
+        dropout: DepthDropout | None,
+        generator: torch.Generator | None,
+    ) -> "RowWeights":
+        """Equal weights for vectors of leading ``shape``, 0 where ``mask`` is false, and depths if there is dropout.
+
+        ``like``: a tensor of the type and on the device of the weights.
+        """
+        count = shape.numel()
+        if mask is None:
+            # Division keeps the batch size symbolic in an exported graph.
+            weights = like.new_ones(count) / count
+        else:
+            chosen = mask.reshape(-1).to(like)
+            weights = chosen / chosen.sum().clamp(min=1.0)
+        if dropout is None:
+            return cls(weights, None)
+        entries = shape[0] if shape else 1
+        drawn = dropout.draw(entries, num_stages, like.device, generator)
+        return cls(weights, drawn.repeat_interleave(count // max(entries, 1)), dropout.learning)
+
     def stage(self, index: int) -> Tensor:
         """``(n,)`` the weights at one stage."""
         if self.depths is None or self.learning == "all":

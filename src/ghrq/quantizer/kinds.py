@@ -29,3 +29,23 @@ KINDS: dict[Kind, Axes] = {
     "naive": Axes("chained", "identity", "every"),
     "euclidean": Axes("nested", "identity", "first"),
 }
+
+# Arguments of other residual quantizers (vector-quantize-pytorch, EnCodec, DAC), and what to write instead.
+ELSEWHERE = {
+    "num_quantizers": "num_stages",
+    "n_q": "num_stages",
+    "n_codebooks": "num_stages",
+    "bins": "codebook_size",
+    "dimension": "dim",
+    "quantize_dropout": "depth_dropout",
+    "quantizer_dropout": "depth_dropout",
+    "threshold_ema_dead_code": "revive_below, a share of uniform use",
+    "kmeans_init": "rq.initialize(z), which starts the codebooks from k-means",
+    "ema_update": 'codebook_update="ema"',
+    "learnable_codebook": 'codebook_update="gradient"',
+    "channel_last": "channel_dim, -1 or 1",
+    "accept_image_fmap": "channel_dim=1",
+    "freeze_codebook": "rq.freeze()",
+    "sample_codebook_temp": "temperature",
+    "shared_codebook": "one codebook per stage; a shared one is not supported",
+}

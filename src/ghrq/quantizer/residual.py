@@ -3,39 +3,27 @@
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ghrq.geometry import ball
-from ghrq.geometry.kmeans import kmeans
 from ghrq.geometry.manifold import Euclidean, ManifoldParameter, PoincareBall
-from ghrq.geometry.nearest import code_table
-from ghrq.quantizer import cascade
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, forget_moments, initial_codebooks, revive
 from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import check_convention, convention
 from ghrq.quantizer.depth import DepthDropout, RowWeights
-from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS
-from ghrq.quantizer.kinds import KINDS, Kind, Update
+from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, FEW_CODES, few_codes
+from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update
+from ghrq.quantizer.quantized import Quantized, QuantizedDetails
 from ghrq.quantizer.routes import Commitment, Gradient, Routed, Units, attached_route, transport_route
-from ghrq.quantizer.scale import DEFAULT_RADIUS, FAST_DECAY, SLOW_DECAY, EncoderMean, EncoderScale
+from ghrq.quantizer.scale import FAST_DECAY, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
+from ghrq.quantizer.start import kmeans_codebooks
 from ghrq.system import distributed
-from ghrq.system.checks import at_least, check_vectors, from_to, inside, one_of
+from ghrq.system.checks import at_least, check_vectors, from_to, is_bool, known_arguments, one_of
 from ghrq.system.pretrained import Format, Pretrained
-
-
-class Quantized(NamedTuple):
-    """``z_hat, codes, loss = rq(z)``."""
-
-    z_hat: Tensor
-    """The shape and type of the input."""
-    codes: Tensor
-    """``(..., num_stages)`` int64, coarse to fine."""
-    loss: Tensor
-    """``()`` codebook loss plus weighted commitment loss, to add to the reconstruction loss."""
 
 
 class ResidualQuantizer(Coder, Pretrained):
@@ -80,6 +68,8 @@ class ResidualQuantizer(Coder, Pretrained):
         scale_control: True or False turns that on or off; ``"calibrated"`` has it on.
         centre: subtract a moving mean of the encoder's outputs first and add it last. An offset that all vectors have
             in common then takes up no room on the ball.
+        channel_dim: where vectors have their ``dim`` numbers: -1, or 1 for images ``(B, dim, H, W)`` and signals
+            ``(B, dim, T)``. Codes are ``(B, H, W, num_stages)`` either way.
 
     Training mode changes usage, scale, moving midpoints and dead codes in the forward pass, so a step must not run it
     twice: exclude it from gradient checkpointing. Compiled and GPU steps do not check their input for NaN.
@@ -96,6 +86,7 @@ class ResidualQuantizer(Coder, Pretrained):
     convention: Tensor
     revived: Tensor
 
+    @known_arguments(ELSEWHERE)
     def __init__(
         self,
         dim: int,
@@ -118,10 +109,15 @@ class ResidualQuantizer(Coder, Pretrained):
         radius: float | None = None,
         scale_control: bool | None = None,
         centre: bool = False,
+        channel_dim: int = -1,
     ) -> None:
         super().__init__()
         one_of("kind", kind, tuple(KINDS))
         codebook_dim = dim if codebook_dim is None else codebook_dim
+        for name, flag in (("discount", discount), ("centre", centre)):
+            is_bool(name, flag)
+        if scale_control is not None:
+            is_bool("scale_control", scale_control)
         sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "codebook_dim": codebook_dim}
         for name, number in sizes.items():
             at_least(name, number, 1, whole=True)
@@ -146,7 +142,11 @@ class ResidualQuantizer(Coder, Pretrained):
         if self.depth_dropout is not None:
             self.depth_dropout.check(num_stages)
         self.generator: torch.Generator | None = None
-        self.radius = self._target_radius(radius, scale_control, axes.radius if self.curvature > 0.0 else None)
+        self.frozen = False
+        if channel_dim not in (-1, 1):
+            raise ValueError(f"channel_dim must be -1 or 1, got {channel_dim!r}")
+        self.channel_dim = channel_dim
+        self.radius = target_radius(radius, scale_control, axes.radius, self.curvature, self.units)
 
         projected = self.codebook_dim != dim
         self.project_in = nn.Linear(dim, self.codebook_dim) if projected else nn.Identity()
@@ -166,7 +166,7 @@ class ResidualQuantizer(Coder, Pretrained):
 
     # --- training ------------------------------------------------------------------------------------------
 
-    def forward(self, z: Tensor, mask: Tensor | None = None) -> Quantized:
+    def forward(self, z: Tensor, mask: Tensor | None = None, *, details: bool = False) -> Quantized | QuantizedDetails:
         """Quantize encoder outputs.
 
         Args:
@@ -174,18 +174,22 @@ class ResidualQuantizer(Coder, Pretrained):
             mask: ``(...)`` true for valid vectors. Elsewhere (padding) the output is 0, the codes are meaningless, and
                 the vectors have no effect on training.
 
+            details: return the losses of the stages and the drawn depths as well.
+
         Returns:
             ``z_hat (..., dim)`` close to ``z``, ``codes (..., num_stages)``, ``loss ()``.
 
         """
-        check_vectors(z, self.dim, mask)
+        if self.training:
+            _refuse_recomputation()
+        z = self._vectors(z, mask)
         if mask is not None:
             z = torch.where(mask.unsqueeze(-1), z, 0.0)
         rows = self._rows(z, mask)
         v = self.project_in(z).reshape(-1, self.codebook_dim)
         with torch.autocast(v.device.type, enabled=False):
             v = self._computable(v)
-            if self.training:
+            if self.training and not self.frozen:
                 self._follow(v, rows.weights)
             routed = self._quantize(*self._to_ball(v), rows)
             v_hat = self._from_ball(routed.point, routed.gap)
@@ -193,7 +197,12 @@ class ResidualQuantizer(Coder, Pretrained):
         if mask is not None:
             z_hat = torch.where(mask.unsqueeze(-1), z_hat, 0.0)
         codes = routed.codes.reshape(*z.shape[:-1], self.num_stages)
-        return Quantized(z_hat, codes, self._loss(routed, self.scale))
+        result = Quantized(self._outward(z_hat), codes, self._loss(routed, self.scale))
+        if not details:
+            return result
+        unit = self._unit(self.scale)
+        depths = None if rows.depths is None else rows.depths.reshape(z.shape[:-1])
+        return QuantizedDetails(*result, routed.codebook_loss * unit, routed.commitment_loss * unit, depths)
 
     def quantize(self, p: Tensor, mask: Tensor | None = None) -> Quantized:
         """:meth:`forward` on points of the ball: ``p (..., codebook_dim)``, no scale control, no linear maps."""
@@ -210,7 +219,7 @@ class ResidualQuantizer(Coder, Pretrained):
 
     def stage_losses(self, z: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Codebook and commitment loss of each stage, ``(num_stages,)`` each, unweighted; changes no state."""
-        check_vectors(z, self.dim, mask)
+        z = self._vectors(z, mask)
         if mask is not None:
             z = torch.where(mask.unsqueeze(-1), z, 0.0)
         v = self.project_in(z).reshape(-1, self.codebook_dim)
@@ -227,13 +236,17 @@ class ResidualQuantizer(Coder, Pretrained):
         *,
         iterations: int = 10,
         each_stage: Callable[[], object] | None = None,
-    ) -> None:
+    ) -> list[float]:
         """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least ``codebook_size`` vectors.
 
         Sets the encoder scale too. With several processes, those of the first process are used.
         ``each_stage`` is called after each stage: for a progress bar.
+
+        Returns:
+            The perplexity of each stage; a warning says if one uses less than a tenth of its codes.
+
         """
-        check_vectors(z, self.dim, mask)
+        z = self._vectors(z, mask)
         at_least("iterations", iterations, 1, whole=True)
         z = z[mask] if mask is not None else z
         v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
@@ -249,21 +262,26 @@ class ResidualQuantizer(Coder, Pretrained):
         if self.curvature > 0.0 and float(gap.median()) < 1.0 - BOUNDARY_RADIUS**2:
             warnings.warn(
                 f"most of these vectors lie beyond radius {BOUNDARY_RADIUS} of the ball, where few codes serve all: "
-                "scale them down, or use scale_control=True",
+                "scale them down, or set radius=0.25",
                 stacklevel=3,  # past the decorator
             )
-        for i in range(self.num_stages):
-            self.codebooks[i] = kmeans(r, self.codebook_size, self.curvature, iterations)
-            table = code_table(self.codebooks[i : i + 1].to(r.dtype), self.curvature)
-            (step,) = cascade.walk(r, gap, table, self.curvature, self.aggregation, 1)
-            r = cascade.residual(r, step.code, self.curvature, self.aggregation)
-            gap = ball.gap(r, self.curvature).to(r.dtype)
-            if each_stage is not None:
-                each_stage()
+        start = kmeans_codebooks(
+            r, gap, self.num_stages, self.codebook_size, self.curvature, self.aggregation, iterations, each_stage
+        )
+        self.codebooks.copy_(start.codebooks)
         distributed.broadcast_(self.codebooks.data)
         self.usage.reset()
         if self.midpoints is not None:
             self.midpoints.restart(self.codebooks)
+        if min(start.perplexity) < FEW_CODES * self.codebook_size:
+            warnings.warn(few_codes(start.perplexity, self.codebook_size), stacklevel=3)
+        return start.perplexity
+
+    def freeze(self, frozen: bool = True) -> Self:
+        """Stop (or, with ``False``, resume) all learning of codes, scale and mean; the encoder still gets gradients."""
+        self.frozen = frozen
+        self.codebooks.requires_grad_(not frozen and self.midpoints is None)
+        return self
 
     def attach(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
         """Reset the moments of ``optimizer`` for revived codes before each step: they belong to the old positions."""
@@ -274,25 +292,6 @@ class ResidualQuantizer(Coder, Pretrained):
         return optimizer.register_step_pre_hook(forget)
 
     # --- inside --------------------------------------------------------------------------------------------
-
-    def _target_radius(self, radius: float | None, scale_control: bool | None, default: float | None) -> float | None:
-        """The target radius of scale control; None is none."""
-        if scale_control not in (None, True, False):
-            raise ValueError(f"scale_control must be True or False, got {scale_control!r}: the radius is radius=")
-        if radius is not None:
-            inside("radius", radius, 0.0, 1.0)
-        if scale_control is False:
-            if radius is not None:
-                raise ValueError(f"radius={radius} needs scale control: leave out scale_control=False")
-            return None
-        if radius is None:
-            radius = default or (DEFAULT_RADIUS if scale_control else None)
-        if radius is not None and self.units == "encoder" and self.curvature not in (0.0, 1.0):
-            raise ValueError(
-                f"with a target radius (here {radius}) the curvature follows the data, and curvature={self.curvature} "
-                "would make no difference: leave it out, or give scale_control=False"
-            )
-        return radius
 
     def _follow(self, v: Tensor, weights: Tensor) -> None:
         """Update mean and scale from the encoder's outputs ``v (n, codebook_dim)``."""
@@ -309,18 +308,10 @@ class ResidualQuantizer(Coder, Pretrained):
         return 1.0 / origin if scale is None else 1.0 / (origin * scale().square())
 
     def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> RowWeights:
-        lead = z.shape[:-1]
-        count = lead.numel()
-        if mask is None:
-            weights = torch.full((count,), 1.0 / max(count, 1), device=z.device, dtype=self._dtype(z.dtype))
-        else:
-            chosen = mask.reshape(-1).to(self._dtype(z.dtype))
-            weights = chosen / chosen.sum().clamp(min=1.0)
-        if self.depth_dropout is None or not self.training or not dropout:
-            return RowWeights(weights, None)
-        entries = lead[0] if lead else 1
-        drawn = self.depth_dropout.draw(entries, self.num_stages, z.device, self.generator)
-        return RowWeights(weights, drawn.repeat_interleave(count // max(entries, 1)), self.depth_dropout.learning)
+        dropping = self.depth_dropout if self.training and dropout else None
+        return RowWeights.of(
+            z.shape[:-1], mask, self._dtype(z.dtype), z.device, self.num_stages, dropping, self.generator
+        )
 
     def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         codebooks = self.codebooks.to(points.dtype)
@@ -351,7 +342,7 @@ class ResidualQuantizer(Coder, Pretrained):
 
     def _quantize(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         routed = self._route(points, gaps, rows)
-        if self.training:
+        if self.training and not self.frozen:
             self._learn(routed, rows)
         return routed
 
@@ -362,8 +353,7 @@ class ResidualQuantizer(Coder, Pretrained):
         self.usage.update(routed.codes, weights)
         if self.midpoints is not None:
             self.midpoints.update(self.codebooks, routed.codes, routed.residuals, weights)
-        frozen = self.midpoints is None and not self.codebooks.requires_grad
-        if frozen or self.revive_below == 0.0:
+        if self.revive_below == 0.0 or (self.midpoints is None and not self.codebooks.requires_grad):
             return
         dead = self.usage.share < self.revive_below
         self.revived.logical_or_(dead)
@@ -415,3 +405,12 @@ class ResidualQuantizer(Coder, Pretrained):
         """Text for ``print(rq)``."""
         sizes = f"{self.dim}, codebook_size={self.codebook_size}, num_stages={self.num_stages}"
         return f"{sizes}, kind={self.kind!r}, curvature={self.curvature:g}"
+
+
+def _refuse_recomputation() -> None:
+    """A training step changes state, so gradient checkpointing, which runs it again in the backward pass, is wrong."""
+    if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+        raise RuntimeError(
+            "the quantizer was run again during the backward pass: in training mode it updates codes, usage and scale, "
+            "so exclude it from gradient checkpointing"
+        )

@@ -5,12 +5,37 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ghrq.quantizer.routes import Units
 from ghrq.system import distributed
+from ghrq.system.checks import inside
 
 # Of ``scale_control=True`` without a radius, and of the average that the paper's kinds use.
 DEFAULT_RADIUS, SLOW_DECAY = 0.5, 0.99
 # The encoder's norms may grow by several percent a step: an average that lags behind lets points run to the boundary.
 FAST_DECAY = 0.9
+
+
+def target_radius(
+    radius: float | None, scale_control: bool | None, default: float | None, curvature: float, units: Units
+) -> float | None:
+    """The radius that scale control aims at, from the arguments of a quantizer; None is no scale control.
+
+    ``default`` is the radius of the kind; flat space has none, where a scale would change nothing.
+    """
+    if radius is not None:
+        inside("radius", radius, 0.0, 1.0)
+        if scale_control is False:
+            raise ValueError(f"radius={radius} needs scale control: leave out scale_control=False")
+    elif scale_control is False:
+        return None
+    else:
+        radius = (default if curvature > 0.0 else None) or (DEFAULT_RADIUS if scale_control else None)
+    if radius is not None and units == "encoder" and curvature not in (0.0, 1.0):
+        raise ValueError(
+            f"with a target radius (here {radius}) the curvature follows the data, and curvature={curvature:g} would "
+            "make no difference: leave it out, or give scale_control=False"
+        )
+    return radius
 
 
 class MovingAverage(nn.Module):
