@@ -194,7 +194,8 @@ class Coder(nn.Module):
         )
 
         def vectors(rows: Tensor) -> Tensor:
-            columns = rows.long().clamp(min=0).unbind(-1)
+            rows = rows.long()
+            columns = rows.clamp(min=0).unbind(-1)
             parts = [books[i].index_select(0, column) for i, column in enumerate(columns)]
             gaps = [book_gaps[i].index_select(0, column) for i, column in enumerate(columns)]
             unused = rows.unsqueeze(-1) < 0

@@ -309,9 +309,8 @@ class ResidualQuantizer(Coder, Pretrained):
 
     def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> RowWeights:
         dropping = self.depth_dropout if self.training and dropout else None
-        return RowWeights.of(
-            z.shape[:-1], mask, self._dtype(z.dtype), z.device, self.num_stages, dropping, self.generator
-        )
+        like = z.new_empty(0, dtype=self._dtype(z.dtype))
+        return RowWeights.of(z.shape[:-1], mask, like, self.num_stages, dropping, self.generator)
 
     def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         codebooks = self.codebooks.to(points.dtype)
