@@ -99,8 +99,8 @@ class _FromBall(torch.autograd.Function):
 
 
 def straight_through(x: Tensor, value: Tensor) -> Tensor:
-    """``value``, with the gradient of ``x``."""
-    return x + (value - x).detach()
+    """``value``, to the last bit, with the gradient of ``x``."""
+    return value.detach() + (x - x.detach())
 
 
 def transport_through(z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool) -> Tensor:

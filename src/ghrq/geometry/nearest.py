@@ -81,6 +81,18 @@ def code_table(codes: Tensor, c: Curvature) -> CodeTable:
 
 
 @torch.no_grad()
+def without_copies(table: CodeTable) -> CodeTable:
+    """The table ``(N, K, ·)`` whose products are infinite for codes that equal an earlier one of their stage."""
+    size, matrix = table.codes.shape[-2], table.matrix.clone()
+    places = torch.arange(size, device=matrix.device)
+    for stage, codes in zip(matrix, table.codes, strict=True):
+        group = (codes + 0.0).unique(dim=0, return_inverse=True)[1]  # -0.0 equals 0.0
+        first = torch.full_like(places, size).scatter_reduce_(0, group, places, "amin")
+        stage[-1, first[group] < places] = torch.inf
+    return table._replace(matrix=matrix)
+
+
+@torch.no_grad()
 def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     """Find the nearest code of one table for each row of ``x (N, d)``, float32 or float64.
 
@@ -127,8 +139,9 @@ def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest
 
 
 def _minimum(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The smallest value ``(rows, 1)`` of ``values (rows, columns)``, which is overwritten, its place ``(rows,)``, and
-    how much larger the next one is ``(rows, 1)``.
+    """The smallest value ``(rows, 1)``, its place ``(rows,)``, and how much larger the next one is ``(rows, 1)``.
+
+    ``values (rows, columns)`` may be overwritten.
     """
     rows, columns = values.shape
     size = _WIDE_BLOCK if columns >= _WIDE else _BLOCK
@@ -149,9 +162,9 @@ def _minimum(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _place(values: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
-    """The first index ``(rows,)`` of ``best (rows, 1)`` in each row of ``values``, which is overwritten, and how much
-    larger the next value is ``(rows, 1)``.
+    """The first index ``(rows,)`` of ``best (rows, 1)`` in each row, and how much larger the next value is ``(rows, 1)``.
 
+    ``values`` is overwritten:
     ``index + _FAR · (value - best)`` is the index where the value is the best, and huge elsewhere; its minimum is fast.
     """
     place = torch.arange(values.shape[1], dtype=values.dtype, device=values.device)
@@ -176,7 +189,12 @@ def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
     square = (x * x).sum(-1, keepdim=True)
     left = torch.cat((x, square, torch.ones_like(square)), dim=1)
     right = torch.cat((-2.0 * codes, torch.ones_like(codes[:, :1]), (codes * codes).sum(-1, keepdim=True)), dim=1)
-    few = (left @ (right / gaps.unsqueeze(-1)).mT).topk(min(_FEW, codes.shape[0]), dim=1, largest=False).indices.sort(dim=1).values
+    few = (
+        (left @ (right / gaps.unsqueeze(-1)).mT)
+        .topk(min(_FEW, codes.shape[0]), dim=1, largest=False)
+        .indices.sort(dim=1)
+        .values
+    )
     delta = codes[few] - x.unsqueeze(1)
     best = ((delta * delta).sum(-1) / gaps[few]).argmin(dim=1, keepdim=True)
     return few.gather(1, best).squeeze(1)

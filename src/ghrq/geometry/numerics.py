@@ -108,7 +108,7 @@ def _ordinary(length: Tensor) -> bool:
     if length.numel() == 0:
         return True
     low, high = length.detach().aminmax()
-    return _SHORT < float(low) and float(high) < _LONG
+    return float(low) > _SHORT and float(high) < _LONG
 
 
 def _power_of_two(x: Tensor) -> Tensor:
