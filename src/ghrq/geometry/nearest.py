@@ -162,7 +162,7 @@ def _minimum(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _place(values: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
-    """The first index ``(rows,)`` of ``best (rows, 1)`` in each row, and how much larger the next value is ``(rows, 1)``.
+    """The first index ``(rows,)`` of ``best (rows, 1)`` in each row, and how much larger the next value is.
 
     ``values`` is overwritten:
     ``index + _FAR · (value - best)`` is the index where the value is the best, and huge elsewhere; its minimum is fast.
