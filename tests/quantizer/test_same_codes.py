@@ -21,10 +21,10 @@ def quantizer(kind, dim=8, size=32, stages=4, dtype=torch.float32, copies=False)
 @pytest.mark.parametrize("beam", [1, 3])
 def test_codes_that_coincide_are_never_the_later_ones(kind, dtype, beam):
     rq = quantizer(kind, dtype=dtype, copies=True)
-    z = torch.randn(15, 8, dtype=dtype) / 3
+    z = torch.randn(8, 8, dtype=dtype) / 3
     whole = rq.encode(z, beam=beam)
     assert (whole % 2 == 0).all()
-    for rows in (1, 7):
+    for rows in (1, 3):
         assert torch.equal(torch.cat([rq.encode(part, beam=beam) for part in z.split(rows)]), whole)
         assert torch.equal(torch.cat([rq(part).codes for part in z.split(rows)]), rq(z).codes)
 

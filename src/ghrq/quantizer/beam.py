@@ -35,9 +35,12 @@ def beam_candidates(v: Tensor, wide: CodeTable, c: float, aggregation: Aggregati
     count, d = point.shape
     left, left_gap = point.unsqueeze(1), gap.unsqueeze(1)
     codes = point.new_empty((count, 1, 0), dtype=torch.int64)
+    copied = point.new_zeros((count, 1, 1))  # infinite for candidates with a copy of an earlier code: the last resort
     for i, stage in enumerate(wide.stages()[:depth]):
         size = stage.codes.shape[0]
-        place = _errors(left, left_gap, stage).topk(min(beam, left.shape[1] * size), dim=1, largest=False).indices
+        errors = (_errors(left, left_gap, stage) + copied).flatten(1)
+        best, place = errors.topk(min(beam, left.shape[1] * size), dim=1, largest=False)
+        copied = torch.where(best == torch.inf, torch.inf, 0.0).unsqueeze(-1).to(best.dtype)
         parent, chosen = (place // size).unsqueeze(-1), place % size
         codes = torch.cat((codes.gather(1, parent.expand(-1, -1, i)), chosen.unsqueeze(-1)), dim=-1)
         if aggregation == "nested" or c == 0.0:
@@ -65,9 +68,9 @@ def distances(v: Tensor, codes: Tensor, wide: CodeTable, c: float, aggregation: 
 
 
 def _errors(left: Tensor, left_gap: Tensor, stage: CodeTable) -> Tensor:
-    """``‖y - R‖²/(αβ)``, in the order of ``d(y, R)``, of every R in ``left (n, b, d)`` and code y: ``(n, b·K)``."""
+    """``‖y - R‖²/(αβ)``, in the order of ``d(y, R)``, of every R in ``left (n, b, d)`` and code y: ``(n, b, K)``."""
     values = torch.cat((left, 1.0 - 0.5 * left_gap), dim=-1) @ stage.matrix
-    return ((2.0 * values + left.square().sum(-1, keepdim=True)) / left_gap).flatten(1)
+    return (2.0 * values + left.square().sum(-1, keepdim=True)) / left_gap
 
 
 def _together(codes: Tensor, table: CodeTable, c: float, aggregation: Aggregation) -> Sum:
