@@ -101,6 +101,11 @@ def shrink(x: Tensor, c: Curvature, bound: float) -> Tensor:
     return x * scale if first is None else x * first * scale
 
 
+def below(numbers: Tensor, bound: float) -> bool:
+    """Whether all ``numbers`` are below ``bound``. False if there are no values."""
+    return has_values(numbers) and (numbers.numel() == 0 or float(numbers.max()) < bound)
+
+
 def _ordinary(length: Tensor) -> bool:
     """Whether the squares of all these norms are far from overflow and underflow. False if there are no values."""
     if not has_values(length):
