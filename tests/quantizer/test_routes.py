@@ -5,6 +5,7 @@ import torch
 from torch.func import jacrev
 
 from ghrq import ball
+from ghrq.geometry.nearest import code_table
 from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.cascade import aggregate, residual
 from ghrq.quantizer.depth import RowWeights
@@ -49,9 +50,9 @@ def test_the_closed_form_is_the_definition(c, aggregation, discount, uneven, com
         weights = torch.rand(64, dtype=torch.float64)
         rows = RowWeights(weights / weights.sum(), torch.randint(1, N + 1, (64,)))
     settings = {"aggregation": aggregation, "commitment": commitment, "discount": discount, "unit": unit}
-    fast = transport_route(z, ball.gap(z.detach(), c), codebooks, c, rows, **settings)
-    gradient = "transport" if c > 0.0 else "identity"
-    slow = attached_route(z, codebooks, c, rows, gradient=gradient, **settings)
+    given = z, ball.gap(z.detach(), c), codebooks, code_table(codebooks, c), c, rows
+    fast = transport_route(*given, **settings)
+    slow = attached_route(*given, gradient="transport" if c > 0.0 else "identity", **settings)
     assert torch.equal(fast.codes, slow.codes)
     torch.testing.assert_close(fast.point, slow.point, rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(fast.codebook_loss, slow.codebook_loss, rtol=1e-12, atol=0)
@@ -76,7 +77,7 @@ def test_in_float32_near_the_boundary_the_gradients_keep_their_digits():
         leaf, books = z.to(dtype).requires_grad_(), codebooks.to(dtype).requires_grad_()
         rows = RowWeights(torch.full((256,), 1 / 256, dtype=dtype), None)
         settings = {"aggregation": "nested", "commitment": "first", "discount": True}
-        routed = transport_route(leaf, ball.gap(z).to(dtype), books, 1.0, rows, **settings)
+        routed = transport_route(leaf, ball.gap(z).to(dtype), books, code_table(books, 1.0), 1.0, rows, **settings)
         loss = routed.codebook_loss.sum() + routed.commitment_loss.sum()
         results.append((routed, *gradients(loss, leaf, books), *gradients(routed.point.sum(), leaf)))
     (narrow, *low), (wide, *high) = results
@@ -192,8 +193,9 @@ def test_in_flat_space_the_identity_route_closes_the_cascade_by_itself():
     z = points(radius=3.0).requires_grad_()
     codebooks = points(N * K).view(N, K, D)
     settings = {"aggregation": "chained", "gradient": "identity", "discount": True}
-    every = attached_route(z, codebooks, 0.0, even_rows(64), commitment="every", **settings)
-    first = attached_route(z, codebooks, 0.0, even_rows(64), commitment="first", **settings)
+    given = z, ball.gap(z.detach(), 0.0), codebooks, code_table(codebooks, 0.0), 0.0, even_rows(64)
+    every = attached_route(*given, commitment="every", **settings)
+    first = attached_route(*given, commitment="first", **settings)
     for one, other in ((every.commitment_loss, first.commitment_loss), (every.point, first.point)):
         assert torch.equal(gradients(one.sum(), z)[0], gradients(other.sum(), z)[0])
 

@@ -313,25 +313,14 @@ class ResidualQuantizer(Coder, Pretrained):
         return RowWeights.of(z.shape[:-1], mask, like, self.num_stages, dropping, self.generator)
 
     def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
-        codebooks = self.codebooks.to(points.dtype)
+        given = points, gaps, self.codebooks.to(points.dtype), self._table(points.dtype), self.curvature, rows
         hop = 1.0 if self.units == "ball" else 4.0
         if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment != "every"):
             return transport_route(
-                points,
-                gaps,
-                codebooks,
-                self.curvature,
-                rows,
-                aggregation=self.aggregation,
-                commitment=self.commitment,
-                discount=self.discount,
-                unit=hop,
+                *given, aggregation=self.aggregation, commitment=self.commitment, discount=self.discount, unit=hop
             )
         return attached_route(
-            points,
-            codebooks,
-            self.curvature,
-            rows,
+            *given,
             aggregation=self.aggregation,
             gradient=self.gradient,
             commitment=self.commitment,

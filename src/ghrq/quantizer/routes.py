@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball, gradients
-from ghrq.geometry.nearest import code_table, nearest
+from ghrq.geometry.nearest import CodeTable
 from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
 from ghrq.quantizer.depth import RowWeights
 
@@ -50,7 +50,9 @@ def squared_distance(x: Tensor, y: Tensor, c: float) -> Tensor:
 
 def attached_route(
     z: Tensor,
+    gap: Tensor,
     codebooks: Tensor,
+    table: CodeTable,
     c: float,
     rows: RowWeights,
     *,
@@ -60,15 +62,18 @@ def attached_route(
     discount: bool,
     unit: float = 1.0,
 ) -> Routed:
-    """Any combination of ``aggregation``, ``gradient`` and ``commitment``, by autograd. ``z (n, d)``.
+    """Any combination of ``aggregation``, ``gradient`` and ``commitment``, by autograd.
 
-    ``unit`` multiplies the gradient that ``transport`` brings from ẑ to z.
+    ``z (n, d)`` and its gaps ``(n, 1)``; ``table`` is that of the ``codebooks``; ``unit`` multiplies the gradient that
+    ``transport`` brings from ẑ to z. The codes are those of :func:`walk`, as in every other path; autograd follows the
+    cascade along them.
     """
-    r, parts, codes, residuals, codebook_loss, commitment_loss = z, [], [], [], [], []
+    with torch.no_grad():
+        steps = list(walk(z.detach(), gap, table, c, aggregation, codebooks.shape[0]))
+    r, parts, codebook_loss, commitment_loss = z, [], [], []
     z_gap = ball.gap(z.detach(), c)
-    for i in range(codebooks.shape[0]):
-        index = nearest(r.detach(), codebooks[i].detach(), c)
-        q = codebooks[i].index_select(0, index)
+    for i, step in enumerate(steps):
+        q = codebooks[i].index_select(0, step.chosen)
         weights = rows.stage(i)
         pulled = r if i == 0 or commitment == "every" else r.detach()
         if i == 0 and commitment == "discounted":
@@ -77,21 +82,21 @@ def attached_route(
         commitment_loss.append((weights * squared_distance(pulled, q.detach(), c)).sum())
         part = gradients.straight_through(r, q) if gradient == "identity" else q.detach()
         parts.append(part if rows.depths is None else torch.where((rows.depths > i).unsqueeze(-1), part, 0.0))
-        codes.append(index)
-        residuals.append(r.detach())
         r = residual(r, part, c, aggregation)
         if gradient == "transport" and commitment != "every":
             r = r.detach()
     total = aggregate(parts, c, aggregation)
     if gradient == "transport":
         total = Sum(gradients.transport_through(z, z_gap, *total, c, discount, unit), total.gap)
-    return Routed(*total, torch.stack(codes, -1), torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
+    codes, residuals = torch.stack([s.chosen for s in steps], dim=-1), [s.residual for s in steps]
+    return Routed(*total, codes, torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
 
 
 def transport_route(
     z: Tensor,
     gap: Tensor,
     codebooks: Tensor,
+    table: CodeTable,
     c: float,
     rows: RowWeights,
     *,
@@ -102,14 +107,14 @@ def transport_route(
 ) -> Routed:
     """``gradient="transport"`` without ``commitment="every"``, in closed form; at ``c = 0`` the Euclidean estimator.
 
-    ``z (n, d)`` and its gaps ``(n, 1)``. The definition is :func:`attached_route`.
+    Arguments and definition: :func:`attached_route`.
 
     The gradients of the losses are computed in the forward pass: ``∇_q d(r,q)²`` is a multiple of the left residual
     ``(-q) ⊕ r``, which the cascade computes anyway.
     """
     learning = codebooks.requires_grad and torch.is_grad_enabled()
     with torch.no_grad():
-        steps = list(walk(z, gap, code_table(codebooks, c), c, aggregation, codebooks.shape[0]))
+        steps = list(walk(z, gap, table, c, aggregation, codebooks.shape[0]))
         first, code_gaps = steps[0], torch.stack([s.code_gap for s in steps])
         weights = rows.stages(len(steps)).unsqueeze(-1)
         squared, factor = gradients.squared_distance(

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ghrq.geometry import numerics
 from ghrq.quantizer.routes import Units
 from ghrq.system import distributed
 from ghrq.system.checks import inside
@@ -13,6 +14,9 @@ from ghrq.system.checks import inside
 DEFAULT_RADIUS, SLOW_DECAY = 0.5, 0.99
 # The encoder's norms may grow by several percent a step: an average that lags behind lets points run to the boundary.
 FAST_DECAY = 0.9
+
+# Longer vectors count as this long: the multiplier and its inverse are float32.
+_LONGEST = 1e30
 
 
 def target_radius(
@@ -94,6 +98,8 @@ class EncoderScale(MovingAverage):
     def update(self, v: Tensor, weights: Tensor | None) -> None:
         """Update from a batch of tangent vectors ``v (n, d)``; rows of weight 0 are ignored."""
         norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
+        if not numerics.below(norms, 1e15):  # the squares may overflow in float32
+            norms = numerics.norm(v.detach()).squeeze(-1).clamp(max=_LONGEST).float()
         if weights is not None:
             norms = torch.where(weights > 0, norms, torch.nan)
         median = norms.nanmedian()

@@ -95,7 +95,7 @@ def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
             f"expected a boolean mask of shape {tuple(z.shape[:-1])}, got {mask.dtype} of shape {tuple(mask.shape)}"
         )
     # A sum is one fast pass, and finite if all values are; it may also overflow, so a second check follows.
-    if not _has_values(z) or math.isfinite(z.sum().item()):
+    if not has_values(z) or math.isfinite(z.sum().item()):
         return
     bad = ~z.isfinite().all(-1)
     bad = bad if mask is None else bad & mask
@@ -119,7 +119,7 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int, unused: bool
         )
     if codes.dtype.is_floating_point or codes.dtype.is_complex or codes.dtype == torch.bool:
         raise ValueError(f"expected integer codes, got {codes.dtype}")
-    if _has_values(codes) and codes.numel():
+    if has_values(codes) and codes.numel():
         low, high = (int(value) for value in codes.long().aminmax())
         least = -1 if unused else 0
         if low < least or high >= codebook_size:
@@ -130,7 +130,8 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int, unused: bool
             )
 
 
-def _has_values(tensor: Tensor) -> bool:
+def has_values(tensor: Tensor) -> bool:
+    """Whether the values can be looked at without waiting: in eager mode on the CPU, outside torch.func."""
     if torch.compiler.is_compiling() or tensor.device.type != "cpu":
         return False
     # Inside torch.func transforms there are no values.
