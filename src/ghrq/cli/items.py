@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
 Policy = Literal["append", "reassign", "none"]
 
+TABLE_FILE = "table.json"
+"""In the folder of a tokenizer: the columns it was fitted on."""
 IDS_FILE = "ids.parquet"
 """In the folder of a tokenizer: the IDs of the items it was fitted on."""
 
@@ -85,10 +87,11 @@ def fit(
     with replacing(out) as folder:
         tokenizer.save(folder)
         known = () if items.suffix == ".npy" else (column or table.column, id_column or None)
-        table_file.write(folder, tokenizer, table_file.Columns(*known))
+        table_file.write(folder / TABLE_FILE, table_file.Columns(*known), tokenizer)
         if on_bad == "skip":
             write_skipped(_skipped_file(folder / IDS_FILE), table)
         bulk.write_codes(folder / IDS_FILE, table, ids, tokenizer, progress)
+    again = " --on-bad skip" if on_bad == "skip" else ""
     sampled = "" if len(vectors) == table.rows else f", {len(vectors):,} of them for the fit"
     _print(
         ("rows", f"{table.rows:,}{sampled}"),
@@ -98,7 +101,7 @@ def fit(
         ("reconstruction error", f"{error:.3f} of the variance"),
         ("tokenizer", str(out)),
         ("ids", str(out / IDS_FILE)),
-        ("next", f"ghrq inspect {out} {out / IDS_FILE} --items {items} --out report/"),
+        ("next", f"ghrq inspect {out} {out / IDS_FILE} --items {items} --out report/{again}"),
     )
 
 
@@ -259,7 +262,7 @@ def _open_items(
     from ghrq.data.tables import open_table
     from ghrq.tokenizer import table_file
 
-    fitted = table_file.Columns() if items.suffix == ".npy" else table_file.read(folder, tokenizer)
+    fitted = table_file.Columns() if items.suffix == ".npy" else table_file.read(folder / TABLE_FILE, tokenizer)
     chosen = fitted.id if id_column is None else id_column or None
     return open_table(items, column or fitted.column, chosen, labels, on_bad=on_bad, progress=make_progress())
 
@@ -289,7 +292,7 @@ def _unchecked(codes: "VectorTable") -> list[tuple[str, str]]:
 def _check_folder(out: Path, items: Path) -> None:
     """Raise an error unless a tokenizer can be written there: it may only replace another tokenizer."""
     check_output(out, formats=None, inputs=[items])
-    own = {"config.json", "model.safetensors", "README.md", "table.json", IDS_FILE, _skipped_file(Path(IDS_FILE)).name}
+    own = {"config.json", "model.safetensors", "README.md", TABLE_FILE, IDS_FILE, _skipped_file(Path(IDS_FILE)).name}
     others = sorted({entry.name for entry in out.iterdir()} - own) if out.exists() else []
     if others:
         raise UserError(f"{out} has other files in it, such as {others[0]}: give --out a new folder")

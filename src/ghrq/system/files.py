@@ -69,7 +69,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON object; if the file is damaged, the message ends with ``remedy``."""
     try:
         value = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or too deep
+    except ValueError as error:  # not JSON, or not UTF-8
         raise UserError(f"{path} is damaged, it is not valid JSON ({error}): {remedy}") from error
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}): {remedy}") from error

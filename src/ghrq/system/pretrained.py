@@ -54,7 +54,7 @@ def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, 
         with files.draft(folder) as draft:
             draft.mkdir()
             # Not save_file: it makes files that other users cannot read, and its errors do not say what the disk says.
-            files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": digest(content)}))
+            files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": _digest(content)}))
             files.write_json(draft / CONFIG, content | {"sha256": {WEIGHTS: files.sha256(draft / WEIGHTS)}})
 
 
@@ -79,8 +79,8 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
     path = folder / WEIGHTS
     if not isinstance(sums, dict) or sums.get(WEIGHTS) != files.sha256(path):
         raise UserError(f"{path} is damaged or of another {form.title}: {CONFIG} has another checksum; {form.remedy}")
-    weights, written = _read_weights(path, form)
-    if written != digest(config):
+    weights, digest = _read_weights(path, form)
+    if digest != _digest(config):
         raise UserError(f"{folder / CONFIG} is not what was written together with {WEIGHTS}: {form.remedy}")
     return {key: value for key, value in config.items() if key not in ("format", "version")}, weights
 
@@ -221,6 +221,6 @@ def _check_replaceable(folder: Path, form: Format) -> None:
         raise UserError(f"{folder} holds other files, such as {others[0]}: name a new folder, or remove them first")
 
 
-def digest(config: dict[str, Any]) -> str:
+def _digest(config: dict[str, Any]) -> str:
     """The checksum of what a config says, whatever its layout."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()

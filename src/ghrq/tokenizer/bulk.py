@@ -229,7 +229,10 @@ def reconstruction_error(tokenizer: "Tokenizer", vectors: Vectors, seed: int = 0
 def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
     """Raise an error unless ``codes`` and ``table`` have the same ids, row by row."""
     if codes.rows != table.rows:
-        raise UserError(f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again")
+        raise UserError(
+            f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again, or give "
+            "--on-bad skip if rows were left out"
+        )
     if not table.has_ids:
         return
     first, size = 0, 2**16

@@ -1,17 +1,15 @@
 """The file table.json in the folder of a tokenizer: the columns that it was fitted on."""
 
+import hashlib
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ghrq.system.errors import UserError
 from ghrq.system.files import read_json, write_json
-from ghrq.system.inputs import InputFile
-from ghrq.system.pretrained import digest
 
 if TYPE_CHECKING:
     from ghrq.tokenizer import Tokenizer
-
-TABLE_FILE = "table.json"
 
 _REMEDY = "remove it, and give --column and --id"
 
@@ -23,27 +21,30 @@ class Columns(NamedTuple):
     id: str | None = None
 
 
-def write(folder: Path, tokenizer: "Tokenizer", columns: Columns) -> None:
+def write(path: Path, columns: Columns, tokenizer: "Tokenizer") -> None:
     """Write the file, with a checksum and the fingerprint of the tokenizer it belongs to."""
-    content = columns._asdict() | {"tokenizer": tokenizer.fingerprint}
-    write_json(folder / TABLE_FILE, content | {"sha256": digest(content)})
+    content = {**columns._asdict(), "tokenizer": tokenizer.fingerprint}
+    write_json(path, {**content, "sha256": _digest(content)})
 
 
-def read(folder: Path, tokenizer: "Tokenizer") -> Columns:
-    """The columns, or none if there is no such file. Files of ghrq 0.1.0 have no checksum."""
-    path = folder / TABLE_FILE
+def read(path: Path, tokenizer: "Tokenizer") -> Columns:
+    """The columns, or none if there is no such file. Files of ghrq 0.1.0 have neither checksum nor fingerprint."""
     if not path.exists():
         return Columns()
-    InputFile(path)
     content = read_json(path, _REMEDY)
-    written, of = content.pop("sha256", None), content.get("tokenizer")
-    if not set(content) <= {"column", "id", "tokenizer"}:
+    written = content.pop("sha256", None)
+    if not set(content) <= {*Columns._fields, "tokenizer"}:
         raise UserError(f"{path} is damaged, it has unknown keys: {_REMEDY}")
-    if (written or of) and written != digest(content):
+    made_by = content.get("tokenizer")
+    if (written is not None or made_by is not None) and written != _digest(content):
         raise UserError(f"{path} is damaged or was edited, it has another checksum: {_REMEDY}")
-    if of is not None and of != tokenizer.fingerprint:
+    if made_by not in (None, tokenizer.fingerprint):
         raise UserError(f"{path} is of another tokenizer: {_REMEDY}")
     columns = Columns(content.get("column"), content.get("id"))
     if not all(name is None or isinstance(name, str) for name in columns):
-        raise UserError(f"{path} is damaged, column and id have to be names: {_REMEDY}")
+        raise UserError(f"{path} is damaged, column and id are no names: {_REMEDY}")
     return columns
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

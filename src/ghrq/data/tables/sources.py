@@ -86,8 +86,8 @@ class ParquetSource:
                 with part.reading("parquet"), self._open(part) as file:
                     batches = file.iter_batches(ROWS_READ, row_groups=wanted, columns=schema.names, use_threads=False)
                     for batch in from_row(skip, batches):
-                        yield batch.select(schema.names).cast(schema)
                         part.check_unchanged()
+                        yield batch.select(schema.names).cast(schema)
             start -= sum(groups)
 
     @staticmethod

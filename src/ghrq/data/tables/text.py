@@ -84,6 +84,7 @@ class CsvSource:
     def _batches(self, names: Sequence[str], as_text: bool = False) -> Iterator[Any]:
         with _parsing(self._file, "CSV", _CSV_FIRST, self.schema.names), self._open(names, as_text) as reader:
             for batch in reader:
+                self._file.check_unchanged()
                 if len(batch):
                     yield batch.select(list(names))
 
