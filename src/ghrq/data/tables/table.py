@@ -293,7 +293,7 @@ def open_codes(path: str | os.PathLike[str]) -> VectorTable:
 def _source(path: Path, text: Collection[str]) -> Source:
     """The reader of a file; columns in ``text`` keep their spelling."""
     name = path.name.lower().removesuffix(".gz")
-    if path.is_dir() or name.endswith(".parquet"):
+    if os.path.isdir(path) or name.endswith(".parquet"):
         return ParquetSource(path)
     if name.endswith(".npy"):
         return ArraySource(path)
