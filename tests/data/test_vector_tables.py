@@ -19,6 +19,7 @@ from ghrq.data.tables import check_distinct, hash_ids, open_codes, open_table, o
 from ghrq.data.tables import sources as sources_module
 from ghrq.data.tables import text as text_module
 from ghrq.data.tables.write import TableLayout
+from ghrq.system import memory
 from ghrq.system.errors import UserError
 
 ROWS, DIM = 103, 5
@@ -481,6 +482,12 @@ def test_headers_of_arrays_are_not_trusted(header, tmp_path):
     content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64)
     (tmp_path / "t.npy").write_bytes(content)
     fails(tmp_path / "t.npy", "t.npy cannot be read as a NumPy array .*: it is damaged", None, None)
+
+
+def test_lists_that_do_not_fit_into_memory_are_refused_unread(tmp_path, vectors, monkeypatch):
+    path = write_parquet(tmp_path / "t.parquet", vectors, "list")
+    monkeypatch.setattr(memory, "free_bytes", lambda: 100)
+    fails(path, "t.parquet: reading 7 rows would take .* GiB of memory, 0.0 are free: write it with shorter lists")
 
 
 # --- bad rows that are left out --------------------------------------------------------------------------------

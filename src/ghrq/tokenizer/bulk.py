@@ -1,7 +1,8 @@
 """Encode and decode whole tables, batch by batch, on this machine or on a Ray cluster.
 
 Memory holds the codes of all rows (a byte each with at most 256 codes a stage) and 8 bytes a row to find duplicate ids:
-collisions can only be resolved when all codes are known. Vectors and ids are read again where they are needed again.
+collisions can only be resolved when all codes are known. Vectors and ids are read again where they are needed again;
+a table whose file has changed since it was opened is an error, so that ids and codes always belong together.
 """
 
 import tempfile
