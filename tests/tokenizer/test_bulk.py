@@ -287,7 +287,9 @@ def test_a_mistake_found_by_ray_is_one_line(ray, tokenizer, tmp_path, vectors):
     bad = vectors.copy()
     bad[1111, 2] = np.nan
     table = open_table(write(tmp_path / "items.parquet", bad), "embedding", "item_id")
-    with pytest.raises(UserError, match=r"items.parquet, row 1111 \(counted from 0\): .* remove that row$"):
+    with pytest.raises(
+        UserError, match=r"items.parquet, row 1111 \(counted from 0\): .* remove that row, or .* --on-bad skip$"
+    ):
         bulk.encode(tokenizer, table, batch=BATCH, on="ray")
 
 
