@@ -6,7 +6,7 @@ collisions can only be resolved when all codes are known. Vectors and ids are re
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ import torch
 from ghrq.data.tables import CODES_COLUMN, TableLayout, VectorTable, batch_rows, check_distinct, hash_ids, open_writer
 from ghrq.data.tables.columns import place
 from ghrq.ids import collisions
+from ghrq.system import files
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 
@@ -223,16 +224,22 @@ def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
 
 @contextmanager
 def all_vectors(table: VectorTable, folder: Path, progress: Progress = SILENT) -> Iterator[npt.NDArray[Any]]:
-    """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``."""
-    with tempfile.TemporaryDirectory(prefix=".ghrq-", dir=folder) as temporary:
-        name, shape = Path(temporary) / "vectors.npy", (table.rows, table.dim)
-        array, first = np.lib.format.open_memmap(name, mode="w+", dtype=table.dtype, shape=shape), 0
-        with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
-            for _, vectors in table.batches(batch_rows(table.dim)):
-                array[first : first + len(vectors)] = vectors
-                first += len(vectors)
-                bar.advance(len(vectors))
-        yield array
+    """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``.
+
+    The file is written and then mapped for reading: a full disk is an error when a file is written, but kills the
+    process (SIGBUS) when a mapped array is. The file has no name, so a killed process leaves nothing behind.
+    """
+    size = -(-table.rows * table.dim * table.dtype.itemsize // 2**20)
+    remedy = f"make room for {size:,} MB, or give --out a folder on another disk"
+    with ExitStack() as stack:
+        with files.telling(f"a temporary copy of {table.path} into {folder}", remedy):
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
+                for _, vectors in table.batches(batch_rows(table.dim)):
+                    file.write(np.ascontiguousarray(vectors, dtype=table.dtype))
+                    bar.advance(len(vectors))
+            file.flush()
+        yield np.memmap(file, dtype=table.dtype, mode="r", shape=(table.rows, table.dim))
 
 
 def encode_range(tokenizer: "Tokenizer", table: VectorTable, size: int, start: int, stop: int) -> Iterator[EncodedRows]:
