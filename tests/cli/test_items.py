@@ -145,6 +145,25 @@ def test_reassign_says_how_many_it_moved(ghrq, fitted):
     assert f"moved to free tuples  {moved}\n" in out
 
 
+def test_fit_stores_the_size_of_the_tie_break_token_and_encode_keeps_to_it(ghrq, vectors, tmp_path):
+    copies = vectors.copy()
+    copies[:20] = copies[0]  # more than the codes of a stage
+    pq.write_table(table_of(copies), "few.parquet")
+    copies[:200] = copies[0]
+    pq.write_table(table_of(copies), "many.parquet")
+    names = ("--column", "embedding", "--id", "item_id")
+    assert ghrq("fit", "few.parquet", *names, *FIT, "--out", "tok")[0] == 0
+    ids = np.array(pq.read_table("tok/ids.parquet")["codes"].to_pylist())
+    size = Tokenizer.load("tok").vocabulary().tie_break
+    assert CODES < ids[:, -1].max() + 1 <= size <= 2 * ids[:, -1].max()
+    code, _, err = ghrq("encode", "tok", "many.parquet", "--out", "ids.parquet")
+    assert code == 2
+    assert f"but the tie-break token has {size} codes: remove" in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "ids.parquet").exists()
+    assert ghrq("encode", "tok", "many.parquet", "--out", "ids.parquet", "--collisions", "reassign")[0] == 0
+
+
 def test_one_absurd_row_is_pointed_at(ghrq, vectors):
     absurd = vectors.copy()
     absurd[17, 2] = 1e30

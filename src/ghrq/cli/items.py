@@ -76,7 +76,7 @@ def fit(
         error = bulk.reconstruction_error(tokenizer, vectors)
     found = bulk.encode(tokenizer, table, progress=progress)
     with _errors_name(items):
-        ids = bulk.resolve(found, collisions, tokenizer, table)
+        ids = bulk.resolve(found, collisions, tokenizer, table, widen=True)
     with replacing(out) as folder:
         tokenizer.save(folder)
         remembered = {} if items.suffix == ".npy" else {"column": column or table.column, "id": id_column or None}

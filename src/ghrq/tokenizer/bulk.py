@@ -131,10 +131,13 @@ def encode(
     return codes
 
 
-def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", table: VectorTable) -> Codes:
+def resolve(
+    codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", table: VectorTable, *, widen: bool = False
+) -> Codes:
     """Resolve collisions of ``codes (rows, N)`` by :mod:`ghrq.ids.collisions`: ``(rows, N)``, ``N + 1`` for ``append``.
 
-    Vectors are read from the table again where they are needed.
+    Vectors are read from the table again where they are needed. More items of a tuple than the tokenizer's tie-break
+    token has codes are an error; ``widen``, for the table of a fit, gives that token as many codes as needed instead.
     """
     if policy == "append":
         # Equal tuples have equal first codes: resolving some first codes at a time gives the same in less memory.
@@ -143,7 +146,11 @@ def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", tab
         result = np.empty((len(codes), codes.shape[1] + 1), dtype=np.int32)
         for part in range(parts):
             rows = np.flatnonzero(part_of == part)
-            result[rows] = collisions.resolve_append(codes[rows].astype(np.int32)).numpy()
+            size = None if widen else tokenizer.tie_break_size_
+            result[rows] = collisions.resolve_append(codes[rows].astype(np.int32), size).numpy()
+        if widen:
+            needed = 1 << int(result[:, -1].max()).bit_length()  # a power of two
+            tokenizer.tie_break_size_ = max(tokenizer.tie_break_size_, needed)
         return result
 
     def vectors_of(rows: torch.Tensor) -> torch.Tensor:
