@@ -191,8 +191,7 @@ class Catalogue:
         sizes = self._group_sizes(queries, k)
         chunks = (sizes.sum(1).cumsum(0) // _PAIRS).bincount(minlength=1).tolist()  # number of queries in each
         parts = [
-            self._nearest(part, size, k)
-            for part, size in zip(queries.split(chunks), sizes.split(chunks), strict=True)
+            self._nearest(part, size, k) for part, size in zip(queries.split(chunks), sizes.split(chunks), strict=True)
         ]
         count, rows, shared = (torch.cat(column) for column in zip(*parts, strict=True))
         return Neighbours(torch.nn.functional.pad(count.cumsum(0), (1, 0)), self.ids[rows.cpu().numpy()], shared)

@@ -62,8 +62,8 @@ def resolve_append(codes: Codes, size: int | None = None) -> Tensor:
 
     Args:
         codes: ``(n, N)`` integers.
-        size: number of codes of the token, such as a tokenizer's ``tie_break_size_``: if more items share a tuple, it is
-            a :class:`UserError`. By default there is no limit.
+        size: number of codes of the token, such as a tokenizer's ``tie_break_size_``. More items of a tuple are a
+            :class:`UserError`. By default there is no limit.
 
     """
     if size is not None:
@@ -76,7 +76,7 @@ def resolve_append(codes: Codes, size: int | None = None) -> Tensor:
     if size is not None and len(token) and int(token.max()) >= size:
         row = int(token.argmax())
         raise UserError(
-            f"{int(token[row]) + 1:,} items share the tuple {codes[row].tolist()}, but the tie-break token has {size:,} "
+            f"{int(token[row]) + 1:,} items share the tuple {codes[row].tolist()}, but the tie-break token has {size} "
             "codes: remove items with equal vectors, use more stages, or the policy 'reassign'"
         )
     return torch.cat((codes, token.to(codes.dtype).unsqueeze(1)), dim=1)

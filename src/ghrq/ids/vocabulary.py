@@ -38,7 +38,7 @@ size=531)
 
     @classmethod
     def of(cls, sizes: Sequence[int], tie_break: bool) -> "Vocabulary":
-        """Special tokens from 0 on, then the stages of ``sizes`` without gaps. ``tie_break``: the last is that token."""
+        """Special tokens from 0 on, then the stages without gaps. ``tie_break``: the last is that token."""
         for size in sizes:
             at_least("the size of a stage", size, 1, whole=True)
         *offsets, end = accumulate(sizes, initial=len(SPECIAL))
