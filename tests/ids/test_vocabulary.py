@@ -50,7 +50,7 @@ def test_other_tokens_are_refused():
 
 
 def test_a_tokenizer_has_one_and_keeps_the_size_of_its_tie_break_token(tokenizer, tmp_path):
-    assert tokenizer.vocabulary().sizes == (8, 8, 8)
+    assert tokenizer.vocabulary().sizes == (8, 8, 256)
     assert tokenizer.vocabulary("reassign") == Vocabulary.of([8, 8], tie_break=False)
     with pytest.raises(ValueError, match="collisions"):
         tokenizer.vocabulary("other")
@@ -77,5 +77,7 @@ def test_the_numbers_fit_the_trie_and_the_processor(tokenizer):
 def test_more_items_than_the_tie_break_token_has_codes_are_an_error():
     codes = torch.tensor([[1, 2]] * 5 + [[0, 0]])
     assert resolve_append(codes, 5)[:, 2].tolist() == [0, 1, 2, 3, 4, 0]
-    with pytest.raises(UserError, match=r"5 items share the tuple \[1, 2\], but .* has 4 codes: remove .*'reassign'"):
+    with pytest.raises(
+        UserError, match=r"5 items share the tuple \[1, 2\], but .* has 4 codes: remove .*'reassign', or fit"
+    ):
         resolve_append(codes, 4)

@@ -114,7 +114,7 @@ class Catalogue:
 
     def __getitem__(self, item: str | int) -> Tensor:
         """The codes ``(num_stages,)`` of one item. An unknown one is a KeyError."""
-        return self.codes_of([item])[0]
+        return self.codes[self.rows_of(np.array([item], dtype=object))[0]]
 
     def __repr__(self) -> str:
         stages = self.codes.shape[1]

@@ -77,7 +77,7 @@ def resolve_append(codes: Codes, size: int | None = None) -> Tensor:
         row = int(token.argmax())
         raise UserError(
             f"{int(token[row]) + 1:,} items share the tuple {codes[row].tolist()}, but the tie-break token has {size} "
-            "codes: remove items with equal vectors, use more stages, or the policy 'reassign'"
+            "codes: remove items with equal vectors, use the policy 'reassign', or fit again with more stages"
         )
     return torch.cat((codes, token.to(codes.dtype).unsqueeze(1)), dim=1)
 

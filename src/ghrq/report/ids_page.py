@@ -135,12 +135,16 @@ def _lead(quality: Quality, verdict: Verdict) -> list[str]:
 
 def _informative(quality: Quality) -> tuple[list[LabelAgreement], list[str]]:
     """The levels of labels that vary, and a note on those that (nearly) all items share."""
-    notes = [
+    return [of for of in quality.labels if of.informative], left_out(quality)
+
+
+def left_out(quality: Quality) -> list[str]:
+    """A sentence for each level of labels that says nothing, as (nearly) all items have the same label."""
+    return [
         f"Left out is {of.level}: more than {MOST_COMMON:.1%} of its {of.items:,} items have the same label."
         for of in quality.labels
         if not of.informative
     ]
-    return [of for of in quality.labels if of.informative], notes
 
 
 def _best(labels: list[LabelAgreement]) -> tuple[float, int, LabelAgreement]:
@@ -151,7 +155,10 @@ def _best(labels: list[LabelAgreement]) -> tuple[float, int, LabelAgreement]:
 
 def _check_table(verdict: Verdict) -> Grid:
     titles = ("measured", "expected", "result")
-    rows = [Row(check.name, [check.value, check.bound, "✓" if check.passed else "✗"]) for check in verdict.checks]
+    rows = [
+        Row(check.name, [check.value, check.bound, "✓ passed" if check.passed else "✗ failed"])
+        for check in verdict.checks
+    ]
     note = "The first check that fails decides on verdict and advice; docs/semantic-ids.md has the rules."
     return Grid("What was checked", note, [Column(title) for title in titles], [Block("", rows, compete=False)])
 

@@ -68,7 +68,7 @@ def _distinct(quality: Quality) -> Check:
         )
     else:
         advice = f"Fit again with one stage more, --stages {stages + 1}, to tell items apart."
-    what = "distinct tuples, of the items" if quality.distinct_vectors is None else "distinct tuples, of the vectors"
+    what = f"distinct tuples per {'item' if quality.distinct_vectors is None else 'distinct vector'}"
     share = min(1.0, tuples / items)
     return Check(what, f"{share:.1%}", f"at least {DISTINCT:.0%}", share >= DISTINCT, "too many collisions", advice)
 

@@ -269,7 +269,7 @@ def all_vectors(table: VectorTable, folder: Path, progress: Progress = SILENT) -
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
             with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
                 for _, vectors in table.batches(batch_rows(table.dim)):
-                    file.write(np.ascontiguousarray(vectors, dtype=table.dtype))
+                    file.write(np.ascontiguousarray(vectors, dtype=table.dtype).data)
                     bar.advance(len(vectors))
             file.flush()
         yield np.memmap(file, dtype=table.dtype, mode="r", shape=(table.rows, table.dim))

@@ -25,6 +25,9 @@ from ghrq.system.progress import make_progress
 from ghrq.tokenizer.engines import ENGINES, Engine
 from ghrq.tokenizer.model import EngineName, Model, Settings
 
+# Least number of codes of the tie-break token.
+_TIE_BREAK_SIZE = 256
+
 # Rows decoded at once.
 _DECODE_ROWS = 8192
 
@@ -61,8 +64,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         n_features_in_: d.
         n_samples_seen_: number of rows it was fitted on.
         quantizer_: the :class:`ghrq.ResidualQuantizer`; :meth:`latent` gives its input.
-        tie_break_size_: number of codes of the tie-break token, the most items that can share a tuple: codebook_size
-            unless you, or ``ghrq fit``, set a larger one. It is saved with the tokenizer.
+        tie_break_size_: number of codes of the tie-break token, the most items that can share a tuple: 256, or
+            codebook_size if that is larger, unless you set another one or ``ghrq fit`` needs more. It is saved.
 
     """
 
@@ -149,7 +152,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         validate_data(self, _names(table, rows), reset=True, skip_check_array=True)
         model.seen += rows.count
         self.model_, self._fitted, self._engine = model.eval(), settings, engine
-        self.tie_break_size_ = settings.codebook_size
+        self.tie_break_size_ = max(_TIE_BREAK_SIZE, settings.codebook_size)
         return self
 
     # --- encode, decode ------------------------------------------------------------------------------------
@@ -247,7 +250,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             with _random_state(np.random.default_rng(0)):
                 model = Model(config["n_features"], settings)
             model.load_state_dict(weights)
-            tie_break = config.get("tie_break_size", settings.codebook_size)  # ghrq 0.1.0 did not save it
+            tie_break = config.get("tie_break_size", max(_TIE_BREAK_SIZE, settings.codebook_size))  # not in ghrq 0.1.0
             at_least("tie_break_size", tie_break, 1, whole=True)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise pretrained.not_fitting(Path(folder), cls._format, error) from error
