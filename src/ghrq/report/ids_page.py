@@ -50,7 +50,7 @@ def write_page(
     folder, verdict = Path(folder), judge(quality)
     sections = _sections(quality, verdict, examples)
     if provenance:
-        sections.append(PageSection("Where these IDs come from", [Facts(provenance)]))
+        sections.insert(1, PageSection("Where these IDs come from", [Facts(provenance)]))
     html = Page(TITLE, _subtitle(quality), _lead(quality, verdict), sections).html()
     with files.telling(f"quality.html into {folder}", "choose another folder"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,9 +154,9 @@ def _best(labels: list[LabelAgreement]) -> tuple[float, int, LabelAgreement]:
 
 
 def _check_table(verdict: Verdict) -> Grid:
-    titles = ("measured", "expected", "result")
+    titles = ("result", "measured", "expected")
     rows = [
-        Row(check.name, [check.value, check.bound, "✓ passed" if check.passed else "✗ failed"])
+        Row(check.name, ["✓ passed" if check.passed else "✗ failed", check.value, check.bound])
         for check in verdict.checks
     ]
     note = "The first check that fails decides on verdict and advice; docs/semantic-ids.md has the rules."
