@@ -108,14 +108,16 @@ def fit(
 def encode(
     tokenizer: _TokenizerFolder,
     items: _Items,
-    out: Annotated[Path, out_option("IDs by extension: .parquet, .csv, .jsonl, or .npy (codes only).")],
+    out: Annotated[Path, out_option("File for the IDs: .parquet, .csv, .jsonl, or .npy (codes only).")],
     column: _Column = None,
     id_column: _Id = None,
     collisions: _Collisions = "append",
     on: Annotated[
         Literal["local", "ray"], typer.Option(help="'ray': on the cluster of RAY_ADDRESS, or on all local cores.")
     ] = "local",
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows at once; by default some MB of them.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Rows encoded at once; by default about 8 MB of vectors.")
+    ] = None,
     on_bad: _OnBad = "stop",
     engine: Annotated[Literal["local", "ray"] | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -159,7 +161,7 @@ def encode(
 def decode(
     tokenizer: _TokenizerFolder,
     ids: _Ids,
-    out: Annotated[Path, out_option("Vectors by extension: .npy, .parquet, .csv or .jsonl.")],
+    out: Annotated[Path, out_option("File for the vectors: .npy, .parquet, .csv or .jsonl.")],
     depth: Annotated[int | None, typer.Option(min=1, help="Number of first codes to use: fewer are coarser.")] = None,
 ) -> None:
     """Decode IDs into vectors. A tie-break token is ignored.
@@ -192,7 +194,9 @@ def inspect(
     labels: Annotated[
         str | None, typer.Option(help="A column of labels of --items; a path 'a > b > c' counts level by level.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="A column of --items with titles, to show items by.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="A column of --items with titles; the page shows items by them.")
+    ] = None,
     on_bad: _OnBad = "stop",
 ) -> None:
     """Measure how good IDs are: usage, collisions, reconstruction, agreement with neighbours and labels.
