@@ -81,7 +81,7 @@ def sample(table: VectorTable, codebook_size: int, seed: int = 0, progress: Prog
             first = stop
     check_distinct(table, hashes)
     greatest = np.maximum(result.max(axis=1), -result.min(axis=1))
-    row, usual = int(greatest.argmax()), float(np.median(greatest))
+    row, usual = int(greatest.argmax()), float(np.median(greatest.astype(np.float64)))
     if float(greatest[row]) > _OUTLIER * usual > 0.0:
         number = int(table.row_numbers(drawn[row : row + 1])[0])
         progress.note(
