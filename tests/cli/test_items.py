@@ -145,6 +145,61 @@ def test_reassign_says_how_many_it_moved(ghrq, fitted):
     assert f"moved to free tuples  {moved}\n" in out
 
 
+def test_fit_stores_the_size_of_the_tie_break_token_and_encode_keeps_to_it(ghrq, vectors, tmp_path):
+    copies, ids = np.repeat(vectors, 4, axis=0), range(4 * ROWS)
+    copies[:300] = copies[0]  # more than the token has by default
+    pq.write_table(table_of(copies, ids), "few.parquet")
+    copies[:1200] = copies[0]
+    pq.write_table(table_of(copies, ids), "many.parquet")
+    names = ("--column", "embedding", "--id", "item_id")
+    assert ghrq("fit", "few.parquet", *names, *FIT, "--out", "tok")[0] == 0
+    ids = np.array(pq.read_table("tok/ids.parquet")["codes"].to_pylist())
+    size = Tokenizer.load("tok").vocabulary().tie_break
+    assert 256 < ids[:, -1].max() + 1 <= size <= 2 * ids[:, -1].max()
+    code, _, err = ghrq("encode", "tok", "many.parquet", "--out", "ids.parquet")
+    assert code == 2
+    assert f"but the tie-break token has {size} codes: remove" in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "ids.parquet").exists()
+    assert ghrq("encode", "tok", "many.parquet", "--out", "ids.parquet", "--collisions", "none")[0] == 0
+
+
+def test_inspect_says_where_the_ids_come_from_what_to_change_and_shows_items(ghrq, fitted, tmp_path, vectors):
+    table = table_of(vectors)
+    titles = [f"<b>nail</b> & {i}" if i else None for i in range(ROWS)]
+    labels = ["all > sub" if i else "other" for i in range(ROWS)]
+    table = table.append_column("name", pa.array(titles)).set_column(2, "category", pa.array(labels))
+    pq.write_table(table, "items.parquet")
+    options = ("--items", "items.parquet", "--title", "name", "--labels", "category")
+    code, out, err = ghrq("inspect", fitted / "tok", fitted / "tok" / "ids.parquet", *options, "--out", "report")
+    assert (code, err) == (0, "")
+    assert "AMI, level 1" not in out  # 399 of 400 items have the same label
+    assert "Left out is level 1" in out
+    verdict, page = out.splitlines()[-2:]
+    assert verdict.startswith("verdict: too many collisions. Fit again with one stage more, --stages 4")
+    assert page == "page: report/quality.html"
+    found = json.loads((tmp_path / "report" / "quality.json").read_text())
+    html = (tmp_path / "report" / "quality.html").read_text()
+    tokenizer = Tokenizer.load(fitted / "tok")
+    for fact in found["provenance"].values():
+        assert fact.replace("&", "&amp;") in html
+    assert found["provenance"]["fingerprint"].startswith(tokenizer.fingerprint[:12])
+    assert found["provenance"]["kind"] == "ghrq, engine kmeans, seed 0"
+    assert found["provenance"]["items"].startswith("items.parquet, 400 rows, written 2")
+    assert found["verdict"]["verdict"] == "too many collisions"
+    assert "&lt;b&gt;nail&lt;/b&gt; &amp; " in html
+    assert "<b>nail" not in html
+
+    assert ghrq("inspect", fitted / "tok", fitted / "tok" / "ids.parquet", "--out", "plain")[0] == 0
+    assert "item-0" in (tmp_path / "plain" / "quality.html").read_text()  # ids, where there are no titles
+    for options, message in (
+        (("--title", "name"), "--title, --column and --id need the table"),
+        (("--items", "items.parquet", "--title", "nam"), "--title"),
+    ):
+        code, _, err = ghrq("inspect", fitted / "tok", fitted / "tok" / "ids.parquet", *options, "--out", "no")
+        assert (code, message in err, len(err.splitlines())) == (2, True, 1)
+
+
 def test_one_absurd_row_is_pointed_at(ghrq, vectors):
     absurd = vectors.copy()
     absurd[17, 2] = 1e30

@@ -229,6 +229,22 @@ def test_all_vectors_are_there_and_gone(table, tmp_path, vectors):
     with bulk.all_vectors(table, tmp_path) as found:
         assert isinstance(found, np.memmap)
         np.testing.assert_array_equal(found, vectors)
+        assert not found.flags.writeable  # a write into a mapped file on a full disk would kill the process
+    assert [path.name for path in tmp_path.iterdir()] == ["items.parquet"]
+
+
+def test_a_full_disk_is_told_when_all_vectors_are_copied(table, tmp_path):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with (
+            pytest.raises(UserError, match=r"temporary copy of .*items.parquet into .*\(.*\): make room for 1 MB"),
+            bulk.all_vectors(table, tmp_path),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in tmp_path.iterdir()] == ["items.parquet"]
 
 

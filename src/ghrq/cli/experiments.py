@@ -31,7 +31,7 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable. A run's recipe.toml has all keys."),
     ] = None,
     out: Annotated[Path | None, out_option("Folder of the run; by default a new one in runs/.")] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")] = None,
 ) -> None:
     """Train a recipe and evaluate the result.
 
@@ -99,7 +99,7 @@ def reproduce(
         typer.Option(min=1, help="Runs at a time, sharing the cores; by default one a core, at most 4; 1 on a GPU."),
     ] = None,
 ) -> None:
-    """Train all runs behind a task's tables in the paper, and write the tables. The same command again goes on.
+    """Train all runs behind a task's tables in the paper, and write the tables. Run the same command again to continue.
 
     \b
     Examples:

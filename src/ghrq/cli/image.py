@@ -42,7 +42,7 @@ def encode(
         list[Path],
         typer.Argument(
             metavar="IMAGE...",
-            help="Any format of Pillow, of several frames the first. They keep their size; grey models see grey.",
+            help="Any format that Pillow reads; of an animation, the first frame. Images keep their size.",
         ),
     ],
     out: Annotated[Path, out_option("File for the codes, .npz; or a folder, as for several images.")],
@@ -77,9 +77,7 @@ def decode(
         list[Path], typer.Argument(metavar="CODES...", help="Files that 'ghrq image encode' wrote with the same model.")
     ],
     out: Annotated[Path, out_option("File for the image, such as .png; or a folder, as for several.")],
-    depth: Annotated[
-        int | None, typer.Option(help="Use only the first codes, so many, from 1 up: the coarse version.")
-    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Number of first codes to use, from 1: fewer are coarser.")] = None,
 ) -> None:
     """Turn codes back into images, at any depth.
 

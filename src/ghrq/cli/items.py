@@ -1,7 +1,7 @@
 """Commands for a table of embeddings: fit a tokenizer, encode, decode, inspect. Heavy imports are inside them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +12,7 @@ from ghrq.cli.options import out_option
 from ghrq.data.outputs import check_output, replacing
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
-from ghrq.system.files import write_json
+from ghrq.system.files import telling, write_json
 from ghrq.system.progress import Progress, make_progress
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def fit(
         error = bulk.reconstruction_error(tokenizer, vectors)
     found = bulk.encode(tokenizer, table, progress=progress)
     with _errors_name(items):
-        ids = bulk.resolve(found, collisions, tokenizer, table)
+        ids = bulk.resolve(found, collisions, tokenizer, table, widen=True)
     with replacing(out) as folder:
         tokenizer.save(folder)
         known = () if items.suffix == ".npy" else (column or table.column, id_column or None)
@@ -108,14 +108,16 @@ def fit(
 def encode(
     tokenizer: _TokenizerFolder,
     items: _Items,
-    out: Annotated[Path, out_option("IDs by extension: .parquet, .csv, .jsonl, or .npy (codes only).")],
+    out: Annotated[Path, out_option("File for the IDs: .parquet, .csv, .jsonl, or .npy (codes only).")],
     column: _Column = None,
     id_column: _Id = None,
     collisions: _Collisions = "append",
     on: Annotated[
         Literal["local", "ray"], typer.Option(help="'ray': on the cluster of RAY_ADDRESS, or on all local cores.")
     ] = "local",
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows at once; by default some MB of them.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Rows encoded at once; by default about 8 MB of vectors.")
+    ] = None,
     on_bad: _OnBad = "stop",
     engine: Annotated[Literal["local", "ray"] | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -159,7 +161,7 @@ def encode(
 def decode(
     tokenizer: _TokenizerFolder,
     ids: _Ids,
-    out: Annotated[Path, out_option("Vectors by extension: .npy, .parquet, .csv or .jsonl.")],
+    out: Annotated[Path, out_option("File for the vectors: .npy, .parquet, .csv or .jsonl.")],
     depth: Annotated[int | None, typer.Option(min=1, help="Number of first codes to use: fewer are coarser.")] = None,
 ) -> None:
     """Decode IDs into vectors. A tie-break token is ignored.
@@ -192,41 +194,52 @@ def inspect(
     labels: Annotated[
         str | None, typer.Option(help="A column of labels of --items; a path 'a > b > c' counts level by level.")
     ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="A column of --items with titles; the page shows items by them.")
+    ] = None,
     on_bad: _OnBad = "stop",
 ) -> None:
     """Measure how good IDs are: usage, collisions, reconstruction, agreement with neighbours and labels.
 
+    The page has a verdict, one sentence of advice, and the items that share an ID or a prefix.
+
     \b
     Examples:
       ghrq inspect tok/ tok/ids.parquet --out report/
-      ghrq inspect tok/ ids.parquet --items items.parquet --labels category --out report/
+      ghrq inspect tok/ ids.parquet --items items.parquet --title name --labels category --out report/
     """  # noqa: D301
     from ghrq.data.tables import open_codes
     from ghrq.metrics.quality import quality
-    from ghrq.report.ids_page import write_page
+    from ghrq.report.ids_examples import ItemExamples
+    from ghrq.report.ids_page import left_out, write_page
+    from ghrq.report.ids_provenance import provenance
+    from ghrq.report.ids_verdict import judge
     from ghrq.tokenizer import bulk
 
     check_output(out, formats=None)
-    if items is None and (labels is not None or column is not None or id_column is not None):
-        raise UserError("--labels, --column and --id need the table that was encoded: give it with --items")
+    if items is None and any(given is not None for given in (labels, title, column, id_column)):
+        raise UserError("--labels, --title, --column and --id need the table that was encoded: give it with --items")
     model, codes = _load(tokenizer), open_codes(ids)
     bulk.check_made_by(codes, model)
-    progress = make_progress()
-    with bulk.all_vectors(codes, out.parent, progress) as all_codes:
-        if items is None:
-            with _errors_name(ids):
-                measured = quality(all_codes, tokenizer=model)
-        else:
-            table = _open_items(tokenizer, model, items, column, id_column, labels, on_bad)
+    progress, table, vectors, names = make_progress(), None, None, None
+    with ExitStack() as stack:
+        all_codes = stack.enter_context(bulk.all_vectors(codes, out.parent, progress))
+        if items is not None:
+            table = _open_items(tokenizer, model, items, column, id_column, labels, on_bad, title)
             bulk.check_same_rows(codes, table)
             names = None if labels is None else table.labels()
-            separator = " > " if names is not None and any(name and " > " in name for name in names) else None
-            with bulk.all_vectors(table, out.parent, progress) as vectors, _errors_name(ids):
-                measured = quality(all_codes, vectors, model, names, separator=separator)
-    page = write_page(measured, out)
-    write_json(out / "quality.json", measured.to_dict())
+            vectors = stack.enter_context(bulk.all_vectors(table, out.parent, progress))
+        separator = " > " if names is not None and any(name and " > " in name for name in names) else None
+        with _errors_name(ids):
+            measured = quality(all_codes, vectors, model, names, separator=separator)
+        examples = ItemExamples.of(all_codes, measured.stages, (table or codes).names, vectors)
+    facts, verdict = provenance(tokenizer, model, codes, table), judge(measured)
+    page = write_page(measured, out, provenance=facts, examples=examples)
+    with telling(out / "quality.json"):
+        write_json(out / "quality.json", measured.to_dict() | {"verdict": verdict.to_dict(), "provenance": facts})
     print(columns([tuple(row) for row in measured.summary()]))
-    print(f"page: {page}")
+    for line in (*left_out(measured), f"verdict: {verdict.verdict}. {verdict.advice}", f"page: {page}"):
+        print(line)
 
 
 def register(app: typer.Typer) -> None:
@@ -257,6 +270,7 @@ def _open_items(
     id_column: str | None,
     labels: str | None = None,
     on_bad: "OnBad" = "stop",
+    title: str | None = None,
 ) -> "VectorTable":
     """The table with the given columns, or else those of the fit."""
     from ghrq.data.tables import open_table
@@ -264,7 +278,10 @@ def _open_items(
 
     fitted = table_file.Columns() if items.suffix == ".npy" else table_file.read(folder / TABLE_FILE, tokenizer)
     chosen = fitted.id if id_column is None else id_column or None
-    return open_table(items, column or fitted.column, chosen, labels, on_bad=on_bad, progress=make_progress())
+    progress = make_progress()
+    return open_table(
+        items, column or fitted.column, chosen, labels, on_bad=on_bad, progress=progress, title_column=title
+    )
 
 
 def _mention_ids(table: "VectorTable", id_column: str | None, progress: Progress) -> None:

@@ -7,7 +7,7 @@ a table whose file has changed since it was opened is an error, so that ids and 
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,6 +18,7 @@ import torch
 from ghrq.data.tables import CODES_COLUMN, TableLayout, VectorTable, batch_rows, check_distinct, hash_ids, open_writer
 from ghrq.data.tables.columns import listed, place
 from ghrq.ids import collisions
+from ghrq.system import files
 from ghrq.system.errors import UserError
 from ghrq.system.memory import check_room
 from ghrq.system.progress import Progress
@@ -81,7 +82,7 @@ def sample(table: VectorTable, codebook_size: int, seed: int = 0, progress: Prog
             first = stop
     check_distinct(table, hashes)
     greatest = np.maximum(result.max(axis=1), -result.min(axis=1))
-    row, usual = int(greatest.argmax()), float(np.median(greatest))
+    row, usual = int(greatest.argmax()), float(np.median(greatest.astype(np.float64)))
     if float(greatest[row]) > _OUTLIER * usual > 0.0:
         number = int(table.row_numbers(drawn[row : row + 1])[0])
         progress.note(
@@ -136,10 +137,13 @@ def encode(
     return codes
 
 
-def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", table: VectorTable) -> Codes:
+def resolve(
+    codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", table: VectorTable, *, widen: bool = False
+) -> Codes:
     """Resolve collisions of ``codes (rows, N)`` by :mod:`ghrq.ids.collisions`: ``(rows, N)``, ``N + 1`` for ``append``.
 
-    Vectors are read from the table again where they are needed.
+    Vectors are read from the table again where they are needed. More items of a tuple than the tokenizer's tie-break
+    token has codes are an error; ``widen``, for the table of a fit, gives that token as many codes as needed instead.
     """
     if policy == "append":
         # Equal tuples have equal first codes: resolving some first codes at a time gives the same in less memory.
@@ -148,7 +152,11 @@ def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", tab
         result = np.empty((len(codes), codes.shape[1] + 1), dtype=np.int32)
         for part in range(parts):
             rows = np.flatnonzero(part_of == part)
-            result[rows] = collisions.resolve_append(codes[rows].astype(np.int32)).numpy()
+            size = None if widen else tokenizer.tie_break_size_
+            result[rows] = collisions.resolve_append(codes[rows].astype(np.int32), size).numpy()
+        if widen:
+            needed = 1 << int(result[:, -1].max()).bit_length()  # a power of two
+            tokenizer.tie_break_size_ = max(tokenizer.tie_break_size_, needed)
         return result
 
     def vectors_of(rows: torch.Tensor) -> torch.Tensor:
@@ -251,16 +259,22 @@ def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
 
 @contextmanager
 def all_vectors(table: VectorTable, folder: Path, progress: Progress = SILENT) -> Iterator[npt.NDArray[Any]]:
-    """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``."""
-    with tempfile.TemporaryDirectory(prefix=".ghrq-", dir=folder) as temporary:
-        name, shape = Path(temporary) / "vectors.npy", (table.rows, table.dim)
-        array, first = np.lib.format.open_memmap(name, mode="w+", dtype=table.dtype, shape=shape), 0
-        with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
-            for _, vectors in table.batches(batch_rows(table.dim)):
-                array[first : first + len(vectors)] = vectors
-                first += len(vectors)
-                bar.advance(len(vectors))
-        yield array
+    """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``.
+
+    The file is written and then mapped for reading: a full disk is an error when a file is written, but kills the
+    process (SIGBUS) when a mapped array is. The file has no name, so a killed process leaves nothing behind.
+    """
+    size = -(-table.rows * table.dim * table.dtype.itemsize // 2**20)
+    remedy = f"make room for {size:,} MB, or give --out a folder on another disk"
+    with ExitStack() as stack:
+        with files.telling(f"a temporary copy of {table.path} into {folder}", remedy):
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
+                for _, vectors in table.batches(batch_rows(table.dim)):
+                    file.write(np.ascontiguousarray(vectors, dtype=table.dtype).data)
+                    bar.advance(len(vectors))
+            file.flush()
+        yield np.memmap(file, dtype=table.dtype, mode="r", shape=(table.rows, table.dim))
 
 
 def encode_range(tokenizer: "Tokenizer", table: VectorTable, size: int, start: int, stop: int) -> Iterator[EncodedRows]:

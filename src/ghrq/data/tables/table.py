@@ -75,16 +75,17 @@ class VectorTable:
         dtype: npt.DTypeLike,
         on_bad: OnBad = "stop",
         progress: Progress = SILENT,
+        title_column: str | None = None,
     ) -> None:
         self._source, self.path, self.dtype = source, source.path, np.dtype(dtype)
         self.manifest = source.manifest
         others = [
             columns.checked_name(self.path, name, source.schema.names, option)
-            for name, option in ((id_column, "--id"), (label_column, "--labels"))
+            for name, option in ((id_column, "--id"), (label_column, "--labels"), (title_column, "--title"))
             if name is not None
         ]
         self._vectors = columns.vector_columns(self.path, source.schema, column, others)
-        self._id, self._label = id_column, label_column
+        self._id, self._label, self._title = id_column, label_column, title_column
         self.id_name, self.has_ids = id_column or ROW_COLUMN, id_column is not None
         self.column = ",".join(self._vectors)
         self.rows = source.rows
@@ -131,6 +132,19 @@ class VectorTable:
         parts = self._records([self._label], _MOST_ROWS, 0, None)
         texts = (columns.text_array(self.path, part.column(0), self._label) for _, part in parts)
         return [label for text in texts for label in text.to_pylist()]
+
+    def names(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """What to call ``rows (m,)``, ascending: their titles if the table was opened with such a column, else ids."""
+        column = self._title or self._id
+        if column is None:
+            return [f"row {number}" for number in self.row_numbers(rows)]
+        names: list[str | None] = []
+        first = 0
+        for _, part in self._records([column], _MOST_ROWS, 0, None):
+            here = rows[slice(*np.searchsorted(rows, (first, first + len(part))))] - first
+            names += columns.text_array(self.path, part.column(0).take(pa.array(here)), column).to_pylist()
+            first += len(part)
+        return [name or "" for name in names]
 
     def take(self, rows: npt.NDArray[np.int64]) -> Numbers:
         """The vectors of ``rows (m,)``, in any order, repeats allowed: ``(m, dim)``.
@@ -249,6 +263,7 @@ def open_table(
     dtype: npt.DTypeLike = np.float32,
     on_bad: OnBad = "stop",
     progress: Progress = SILENT,
+    title_column: str | None = None,
 ) -> VectorTable:
     """Open a table of vectors; a mistake in it is a :class:`UserError` that names file, row and remedy.
 
@@ -263,15 +278,17 @@ def open_table(
         on_bad: ``"skip"`` reads the table once and leaves out the rows without an id or a vector of finite numbers;
             :attr:`VectorTable.skipped` lists them. With ``"stop"`` such a row is an error when it is read.
         progress: shows how far that is.
+        title_column: for :meth:`VectorTable.names`.
 
     """
-    text = {name for name in (id_column, label_column) if name is not None}
+    text = {name for name in (id_column, label_column, title_column) if name is not None}
     source = _source(Path(path), text)
     if isinstance(source, ArraySource):
-        for given, option in ((id_column, "--id"), (label_column, "--labels"), (column, "--column")):
+        options = {"--id": id_column, "--labels": label_column, "--title": title_column, "--column": column}
+        for option, given in options.items():
             if given not in (None, ARRAY_COLUMN):
                 raise UserError(f"{path} is an array and has no columns: leave out {option} {given}")
-    return VectorTable(source, column, id_column, label_column, dtype, on_bad, progress)
+    return VectorTable(source, column, id_column, label_column, dtype, on_bad, progress, title_column)
 
 
 def open_codes(path: str | os.PathLike[str]) -> VectorTable:
