@@ -60,9 +60,11 @@ def _line(name: str, metrics: Sequence[Mapping[str, Any]], curve: Curve) -> Char
     y: list[Measured] = []
     for stage in curve.stages:
         before = x[-1] if x else 0.0
-        here = [line for line in metrics if line.get("stage") == stage and line.get(curve.metric) is not None]
-        x += [before + line["epoch"] for line in here]
-        y += [Measured((line[curve.metric],)) for line in here]
+        for line in (line for line in metrics if line.get("stage") == stage):
+            epoch, value = Measured.of([line.get("epoch")]), Measured.of([line.get(curve.metric)])
+            if epoch and value:
+                x.append(before + epoch.mean)
+                y.append(value)
     return ChartLine(name, x, y)
 
 

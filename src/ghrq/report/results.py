@@ -127,7 +127,8 @@ class Group:
         """What training took, over the runs whose folders are there."""
         times = []
         for run in self.runs():
-            last = {line["stage"]: line.get("seconds") or 0.0 for line in run.metrics() if "stage" in line}
+            lines = [(line.get("stage"), Measured.of([line.get("seconds")])) for line in run.metrics()]
+            last = {stage: seconds.mean for stage, seconds in lines if stage and seconds}
             times.append(sum(last.values()) or None)
         return Measured.of(times)
 
