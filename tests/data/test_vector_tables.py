@@ -1,10 +1,14 @@
 """Tables of every format: the same rows come out, in constant memory, and every mistake is one line with a remedy."""
 
+import contextlib
 import csv
 import gzip
 import json
+import os
 import pickle
 import re
+import shutil
+import socket
 
 import numpy as np
 import pyarrow as pa
@@ -184,7 +188,10 @@ BAD_ROW = 61
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        ([1.0, 2.0], "has 2 numbers, expected 5 as in the first row: fix or remove"),
+        (
+            [1.0, 2.0],
+            "has 2 numbers, expected 5 as in other rows: fix or remove that row, or leave such rows out",
+        ),
         ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "has 6 numbers"),
         ([], r"has 0 numbers|is '\[\]', expected numbers"),
         (None, "missing or NaN|is '', expected numbers"),
@@ -347,12 +354,38 @@ def test_damaged_and_foreign_files(tmp_path, vectors):
         open_table(tmp_path / "folder", "embedding")
 
 
-def test_a_table_that_became_shorter_says_what_to_do(tmp_path, vectors):
-    table = open_table(write_csv(tmp_path / "items.csv", vectors), "e*", "item_id")
-    assert table.rows == ROWS
-    write_csv(tmp_path / "items.csv", vectors[:-3], ids=IDS[:-3])
-    with pytest.raises(UserError, match=r"items\.csv ended 3 rows early, it is damaged or was changed: write or"):
-        list(table.batches(25))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("change", ["replaced", "written to"])
+def test_a_table_that_changes_while_it_is_read_is_refused(kind, change, tmp_path, vectors):
+    """Even if the other file has as many rows: ids and vectors would not belong together."""
+    path, column = make(kind, tmp_path, vectors)
+    table = open_table(path, column, "item_id")
+    batches = table.batches(25)
+    next(batches)
+    part = path / "2.parquet" if path.is_dir() else path
+    if change == "replaced":
+        shutil.copyfile(part, tmp_path / "other")
+        os.replace(tmp_path / "other", part)
+    else:
+        part.touch()
+    for reading in (batches, table.batches(25), table.ids(25)):
+        with pytest.raises(UserError, match="was changed while it was read: run the command again when nothing writes"):
+            list(reading)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npy", ".csv", ".jsonl", ".jsonl.gz"])
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device"])
+def test_only_files_are_opened(kind, suffix, tmp_path):
+    """A pipe would block for ever."""
+    path = tmp_path / f"items{suffix}"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(tmp_path):
+            server.bind(path.name)
+    fails(path, f"{path.name} is {kind}, expected a file: write the data to a file first")
 
 
 def test_no_flipped_bit_of_a_written_parquet_passes(tmp_path):

@@ -130,7 +130,7 @@ def test_reconstruction_error_is_of_the_variance(tokenizer, vectors):
 def test_decode_of_what_was_written(suffix, policy, depth, tokenizer, table, expected, tmp_path):
     codes = bulk.resolve(expected.astype(np.int32), policy, tokenizer, table)
     ids, out = tmp_path / f"ids{suffix}", tmp_path / f"vectors{suffix}"
-    bulk.write_codes(ids, table, codes)
+    bulk.write_codes(ids, table, codes, tokenizer)
     assert bulk.decode(tokenizer, open_codes(ids), out, depth) == (depth or STAGES)
     column = {".csv": "embedding_*", ".npy": None}.get(suffix, "embedding")
     again = open_table(out, column, None if suffix == ".npy" else "item_id")
@@ -158,9 +158,9 @@ def test_decode_names_what_is_wrong(tokenizer, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), tokenizer.decode(np.array([[1], [2]])))
 
 
-def test_codes_have_to_be_of_the_same_rows(table, tmp_path, vectors):
+def test_codes_have_to_be_of_the_same_rows(tokenizer, table, tmp_path, vectors):
     codes = np.zeros((ROWS, 2), np.int32)
-    bulk.write_codes(tmp_path / "ids.parquet", table, codes)
+    bulk.write_codes(tmp_path / "ids.parquet", table, codes, tokenizer)
     bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), table)
     fewer = open_table(write(tmp_path / "few.parquet", vectors[:50], IDS[:50]), "embedding", "item_id")
     with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table again"):

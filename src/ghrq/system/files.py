@@ -91,7 +91,7 @@ def read_text(path: Path) -> str:
     return path.read_text("utf-8")
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text that is not trusted: whatever is wrong with it is a ``ValueError``."""
     return _parse(json.loads, text)
 
@@ -104,7 +104,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     return table
 
 
-def _parse(loads: Callable[[str], Any], text: str) -> Any:
+def _parse(loads: Callable[[Any], Any], text: str | bytes) -> Any:
     """``loads(text)``, no deeper than recursive functions can follow, and with integers that fit into a float."""
     try:
         value = loads(text)

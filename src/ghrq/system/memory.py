@@ -1,8 +1,10 @@
-"""Keep freed memory in the process, as the next training step needs the same amount."""
+"""Memory: keep what was freed for the next training step, and refuse what does not fit."""
 
 import ctypes
 import os
 import sys
+
+from ghrq.system.errors import UserError
 
 # From glibc's malloc.h: how much free memory the process keeps, and the size from which blocks are not part of it.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -23,3 +25,20 @@ def keep_freed() -> bool:
     if mallopt is None:
         return False
     return any(mallopt(_MMAP_THRESHOLD, size) for size in _BLOCKS) and bool(mallopt(_TRIM_THRESHOLD, _KEPT))
+
+
+def free_bytes() -> int | None:
+    """Memory that can still be used, in bytes; ``None`` where the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            values = dict(line.split(":", 1) for line in file)
+        return 1024 * int(values["MemAvailable"].split()[0])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def check_room(size: int, what: str, remedy: str) -> None:
+    """Raise an error if ``size`` bytes for ``what`` are more than the memory that is free."""
+    free = free_bytes()
+    if free is not None and size > free:
+        raise UserError(f"{what} would take {size / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} are free: {remedy}")

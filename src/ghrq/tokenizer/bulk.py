@@ -18,6 +18,7 @@ from ghrq.data.tables import CODES_COLUMN, TableLayout, VectorTable, batch_rows,
 from ghrq.data.tables.columns import place
 from ghrq.ids import collisions
 from ghrq.system.errors import UserError
+from ghrq.system.memory import check_room
 from ghrq.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -81,8 +82,9 @@ def sample(table: VectorTable, codebook_size: int, seed: int = 0, progress: Prog
     greatest = np.maximum(result.max(axis=1), -result.min(axis=1))
     row, usual = int(greatest.argmax()), float(np.median(greatest))
     if float(greatest[row]) > _OUTLIER * usual > 0.0:
+        number = int(table.row_numbers(drawn[row : row + 1])[0])
         progress.note(
-            f"warning: {place(table.path, int(drawn[row]))} has the number {greatest[row]:.3g}, most rows none above "
+            f"warning: {place(table.path, number)} has the number {greatest[row]:.3g}, most rows none above "
             f"{usual:.3g}: it will dominate the scale. Is it a mistake?"
         )
     return result
@@ -113,8 +115,11 @@ def encode(
             f"{table.path}: {where} has vectors of {table.dim} numbers, the tokenizer was fitted on "
             f"{tokenizer.n_features_in_}: give the embeddings it was fitted on"
         )
-    size = batch or batch_rows(table.dim)
-    codes = np.empty((table.rows, tokenizer.quantizer_.num_stages), dtype=_smallest(tokenizer))
+    size, stages, dtype = batch or batch_rows(table.dim), tokenizer.quantizer_.num_stages, _smallest(tokenizer)
+    # The codes, hashes of the ids, and the codes in int32 with resolved collisions.
+    needed = table.rows * (stages * dtype.itemsize + 8 + 4 * (stages + 1))
+    check_room(needed, f"the codes of the {table.rows:,} rows of {table.path}", "encode the table in parts")
+    codes = np.empty((table.rows, stages), dtype=dtype)
     hashes = np.empty(table.rows, dtype=np.uint64)
     if on == "ray":
         from ghrq.tokenizer.bulk_ray import encode_on_ray
@@ -152,15 +157,32 @@ def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", tab
     return collisions.resolve(given, policy, vectors_of=vectors_of, quantizer=rq).numpy()
 
 
-def write_codes(path: Path, table: VectorTable, codes: Codes, progress: Progress = SILENT) -> None:
-    """Write ``codes (rows, N)`` and the ids of the table, in the format of ``path``'s extension."""
-    layout = TableLayout(table.id_name, CODES_COLUMN, codes.shape[1], np.int32, table.rows)
+def write_codes(
+    path: Path, table: VectorTable, codes: Codes, tokenizer: "Tokenizer", progress: Progress = SILENT
+) -> None:
+    """Write ``codes (rows, N)`` and the ids of the table, in the format of ``path``'s extension.
+
+    Parquet also gets the fingerprint of the tokenizer, for :func:`check_made_by`.
+    """
+    manifest = {"tokenizer": tokenizer.fingerprint}
+    layout = TableLayout(table.id_name, CODES_COLUMN, codes.shape[1], np.int32, table.rows, manifest)
     first = 0
     with open_writer(path, layout) as writer, progress.patient_bar("writing", table.rows, "rows") as bar:
         for ids in table.ids(2**17):
             writer.write(ids, codes[first : first + len(ids)])
             bar.advance(len(ids))
             first += len(ids)
+
+
+def check_made_by(codes: VectorTable, tokenizer: "Tokenizer") -> bool:
+    """Raise an error if another tokenizer made these codes. Returns whether the file says which one did."""
+    made_by = codes.manifest.get("tokenizer")
+    if made_by is not None and made_by != tokenizer.fingerprint:
+        raise UserError(
+            f"{codes.path} holds IDs of the tokenizer {str(made_by)[:12]}, but this one is "
+            f"{tokenizer.fingerprint[:12]}: name the tokenizer that made them, or encode the items again"
+        )
+    return made_by is not None
 
 
 def decode(
@@ -171,6 +193,7 @@ def decode(
     A last code beyond the stages of the tokenizer is the tie-break token of colliding items, and ignored. ``depth`` is
     the number of codes to use, by default all.
     """
+    check_made_by(table, tokenizer)
     stages, size = tokenizer.quantizer_.num_stages, tokenizer.quantizer_.codebook_size
     if table.dim > stages + 1:
         raise UserError(f"{table.path} has {table.dim} codes a row, the tokenizer {stages}: use the one that made them")
@@ -206,7 +229,10 @@ def reconstruction_error(tokenizer: "Tokenizer", vectors: Vectors, seed: int = 0
 def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
     """Raise an error unless ``codes`` and ``table`` have the same ids, row by row."""
     if codes.rows != table.rows:
-        raise UserError(f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again")
+        raise UserError(
+            f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again, or give "
+            "--on-bad skip if rows were left out"
+        )
     if not table.has_ids:
         return
     first, size = 0, 2**16

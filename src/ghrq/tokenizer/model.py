@@ -1,5 +1,6 @@
 """The module inside a fitted tokenizer, and its settings."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -89,3 +90,13 @@ class Model(nn.Module):
     def vectors(self, z: Tensor) -> Tensor:
         """Decode the quantizer's vectors ``(..., dim)`` -> ``(..., features)`` float32."""
         return self.standard.undo(self.decoder(z))
+
+    def fingerprint(self) -> str:
+        """A SHA-256 of the parameters: equal if codes mean the same, whenever and wherever the model was made."""
+        rq = self.quantizer
+        digest = hashlib.sha256(f"{rq.curvature!r} {rq.aggregation}".encode())
+        for name, tensor in sorted(self.state_dict().items()):
+            if name != "seen":
+                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                digest.update(tensor.cpu().contiguous().numpy())
+        return digest.hexdigest()

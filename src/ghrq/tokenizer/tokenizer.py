@@ -197,6 +197,12 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
                 bar.advance(len(part))
         return torch.cat(parts).numpy()
 
+    @property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits that tell tokenizers apart: IDs of one fingerprint mean the same."""
+        check_is_fitted(self)
+        return self.model_.fingerprint()
+
     # --- files ---------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:

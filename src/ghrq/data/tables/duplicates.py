@@ -49,8 +49,9 @@ def check_distinct(table: "VectorTable", hashes: Hashes, size: int = 65536) -> N
     seen: dict[Any, int] = {}
     first = 0
     for ids in table.ids(size) if len(suspects) else ():
-        for place in np.flatnonzero(np.isin(hash_ids(ids), suspects)).tolist():
-            identity, row = ids[place].as_py(), first + place
+        places = np.flatnonzero(np.isin(hash_ids(ids), suspects))
+        for place, row in zip(places.tolist(), table.row_numbers(first + places).tolist(), strict=True):
+            identity = ids[place].as_py()
             if identity in seen:
                 raise UserError(
                     f"{table.path}: rows {seen[identity]} and {row} (counted from 0) have the same {table.id_name} "

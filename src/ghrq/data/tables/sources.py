@@ -1,9 +1,6 @@
 """Parquet and NumPy files as streams of Arrow record batches, from any row on."""
 
-import re
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,13 +10,18 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
+from ghrq.system import files
 from ghrq.system.errors import UserError
+from ghrq.system.inputs import InputFile, one_line
 
 # Rows read at once.
 ROWS_READ = 16384
 
 # Bytes of the read buffer of a Parquet column; without one, Parquet reads a whole row group into memory.
 _BUFFER = 2**20
+
+MANIFEST = b"ghrq"
+"""The key of Parquet's metadata under which ghrq writes a JSON object, such as which tokenizer made the codes."""
 
 # The name that the one column of a .npy file gets.
 ARRAY_COLUMN = "values"
@@ -31,6 +33,8 @@ class Source(Protocol):
     path: Path
     schema: Any
     """Names and Arrow types of all columns, as :meth:`read` gives them."""
+    manifest: dict[str, Any]
+    """What ghrq wrote about the file into it, see :data:`MANIFEST`; empty if nothing."""
 
     @property
     def rows(self) -> int:
@@ -44,35 +48,30 @@ class Source(Protocol):
         """Record batches of these columns, of any lengths, from row ``start`` on to the end."""
 
 
-@contextmanager
-def reading(path: Path, kind: str, remedy: str = "it is damaged or cut off: write or copy it again") -> Iterator[None]:
-    """Turn the errors of a reader into one line that names the file."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (pa.ArrowException, OSError, EOFError, ValueError, zlib.error) as error:
-        reason = re.sub(r"\s+", " ", str(error)).strip().rstrip(".") or type(error).__name__
-        raise UserError(f"{path} cannot be read as {kind} ({reason}): {remedy}") from error
-
-
 class ParquetSource:
     """A file, or a folder of parts in the order of their names."""
 
     def __init__(self, path: Path) -> None:
         self.path, paths = path, [path]
+        self.manifest: dict[str, Any] = {}
         if path.is_dir():
             paths = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
             if not paths:
                 raise UserError(f"the folder {path} has no *.parquet in it: name a table, or a folder of its parts")
-        self._parts: list[tuple[Path, list[int]]] = []  # with the rows of each row group
-        for part in paths:
-            with reading(part, "parquet"), self._open(part) as file:
+        self._parts: list[tuple[InputFile, list[int]]] = []  # with the rows of each row group
+        for part in map(InputFile, paths):
+            with part.reading("parquet"), self._open(part) as file:
                 schema = pa.schema([(field.name, _decoded(field.type)) for field in file.schema_arrow])
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+                manifest = _manifest(part.path, file.metadata.metadata)
+            if min(groups, default=0) < 0:
+                raise UserError(f"{part.path} is damaged, it claims {min(groups)} rows: write or copy it again")
             if self._parts and not schema.equals(self.schema):
-                raise UserError(f"{part} has other columns than {paths[0]}: parts of a table need the same")
+                raise UserError(f"{part.path} has other columns than {paths[0]}: parts of a table need the same")
+            if self._parts and manifest.get("tokenizer") != self.manifest.get("tokenizer"):
+                raise UserError(f"{part.path} was made by another tokenizer than {paths[0]}: parts need the same")
             self.schema: Any = schema
+            self.manifest = manifest
             self._parts.append((part, groups))
         *self.cuts, self.rows = accumulate((rows for _, groups in self._parts for rows in groups), initial=0)
 
@@ -84,23 +83,25 @@ class ParquetSource:
             if wanted:
                 skip = max(start - (ends[wanted[0]] - groups[wanted[0]]), 0)
                 schema = pa.schema([self.schema.field(name) for name in names])
-                with reading(part, "parquet"), self._open(part) as file:
+                with part.reading("parquet"), self._open(part) as file:
                     batches = file.iter_batches(ROWS_READ, row_groups=wanted, columns=schema.names, use_threads=False)
                     for batch in from_row(skip, batches):
+                        part.check_unchanged()
                         yield batch.select(schema.names).cast(schema)
             start -= sum(groups)
 
     @staticmethod
-    def _open(part: Path) -> Any:
-        return parquet.ParquetFile(part, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
+    def _open(part: InputFile) -> Any:
+        return parquet.ParquetFile(part.path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
 
 
 class ArraySource:
     """A ``.npy`` file of two dimensions."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        with reading(path, "a NumPy array"):
+        self.path, self._file = path, InputFile(path)
+        self.manifest: dict[str, Any] = {}
+        with self._file.reading("a NumPy array"):
             array = self._array()
         if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
             raise UserError(
@@ -115,10 +116,10 @@ class ArraySource:
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Maps the file again for each batch: pages of a map that stays open would count as memory in use."""
         for first in range(start, self.rows, ROWS_READ):
-            with reading(self.path, "a NumPy array"):
+            with self._file.reading("a NumPy array"):
                 values = np.array(self._array()[first : first + ROWS_READ], order="C")
-            flat = pa.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
-            lists = pa.FixedSizeListArray.from_arrays(flat, self._dim)
+                flat = pa.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
+                lists = pa.FixedSizeListArray.from_arrays(flat, self._dim)
             yield pa.record_batch([lists for _ in names], names=list(names))
 
     def _array(self) -> npt.NDArray[Any]:
@@ -131,6 +132,16 @@ class ArraySource:
                 f"{self.path} holds Python objects, expected rows of numbers (n, d): save it as numbers, "
                 "with np.stack(rows).astype(np.float32)"
             ) from error
+
+
+def _manifest(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
+    try:
+        found = files.parse_json((metadata or {}).get(MANIFEST, b"{}"))
+    except ValueError as error:
+        raise UserError(f"{path}: its metadata are damaged ({one_line(error)}): write or copy it again") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: its metadata are damaged, they hold no JSON object: write or copy it again")
+    return found
 
 
 def _decoded(kind: Any) -> Any:

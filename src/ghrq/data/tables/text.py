@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from pyarrow import csv, json
 
 from ghrq.data.tables.columns import is_number, place
-from ghrq.data.tables.sources import from_row, reading
+from ghrq.data.tables.sources import from_row
 from ghrq.system.errors import UserError
+from ghrq.system.inputs import InputFile
 
 # Bytes of text that are parsed at once.
 _BLOCK = 4 * 2**20
@@ -47,9 +48,10 @@ class CsvSource:
     cuts = (0,)
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
-        self.path = path
-        _check_separator(path)
-        with _parsing(path, "CSV", _CSV_FIRST), self._open() as reader:
+        self.path, self._file = path, InputFile(path)
+        self.manifest: dict[str, Any] = {}
+        _check_separator(self._file)
+        with _parsing(self._file, "CSV", _CSV_FIRST), self._open() as reader:
             found, first = reader.schema, next(iter(reader), None)
 
         def kind(column: int, name: str) -> Any:
@@ -80,8 +82,9 @@ class CsvSource:
         return rows, whole
 
     def _batches(self, names: Sequence[str], as_text: bool = False) -> Iterator[Any]:
-        with _parsing(self.path, "CSV", _CSV_FIRST, self.schema.names), self._open(names, as_text) as reader:
+        with _parsing(self._file, "CSV", _CSV_FIRST, self.schema.names), self._open(names, as_text) as reader:
             for batch in reader:
+                self._file.check_unchanged()
                 if len(batch):
                     yield batch.select(list(names))
 
@@ -105,10 +108,11 @@ class JsonLinesSource:
     cuts = (0,)
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
-        self.path = path
+        self.path, self._file = path, InputFile(path)
+        self.manifest: dict[str, Any] = {}
         if not any(self._lines()):
             raise UserError(f"{path} is empty: expected one JSON object a line")
-        with _parsing(path, "JSON lines", 0), self._open(None) as reader:
+        with _parsing(self._file, "JSON lines", 0), self._open(None) as reader:
             self.schema = pa.schema([(field.name, _widened(field.name, field.type, text)) for field in reader.schema])
 
     @cached_property
@@ -123,11 +127,11 @@ class JsonLinesSource:
     def _batches(self, names: Sequence[str]) -> Iterator[Any]:
         rows = 0
         with (
-            reading(self.path, "JSON lines"),
+            self._file.reading("JSON lines"),
             self._open(pa.schema([self.schema.field(name) for name in names])) as reader,
         ):
             while True:
-                with _parsing(self.path, "JSON lines", rows):  # an error counts rows from the start of its block
+                with _parsing(self._file, "JSON lines", rows):  # an error counts rows from the start of its block
                     batch = next(reader, None)
                 if batch is None:
                     break
@@ -138,7 +142,7 @@ class JsonLinesSource:
 
     def _lines(self) -> Iterator[bool]:
         """For each line, whether there is something on it."""
-        with reading(self.path, "JSON lines"), _opened(self.path) as file:
+        with self._file.reading("JSON lines"), _opened(self.path) as file:
             yield from (bool(line.strip()) for line in file)
 
     def _open(self, schema: Any) -> Any:
@@ -166,12 +170,12 @@ def _opened(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
-def _check_separator(path: Path) -> None:
-    with reading(path, "CSV"), _opened(path) as file:
+def _check_separator(given: InputFile) -> None:
+    with given.reading("CSV"), _opened(given.path) as file:
         header = file.readline(_HEADER_BYTES)
     for separator, called in ((b";", "semicolons"), (b"\t", "tabs")):
         if separator in header and b"," not in header:
-            raise UserError(f"{path} has {called} between its columns: the separator has to be a comma, save it so")
+            raise UserError(f"{given.path} has {called} between its columns: the separator has to be a comma")
 
 
 def _mostly_numbers(cells: Any) -> bool:
@@ -183,9 +187,9 @@ def _mostly_numbers(cells: Any) -> bool:
 
 
 @contextmanager
-def _parsing(path: Path, kind: str, first: int, names: Sequence[str] = ()) -> Iterator[None]:
+def _parsing(file: InputFile, kind: str, first: int, names: Sequence[str] = ()) -> Iterator[None]:
     """Translate pyarrow's error about a row into ours; its row 0 is our row ``first``, ``names`` are the columns."""
-    with reading(path, kind, f"expected {_EXPECTED[kind]}"):
+    with file.reading(kind, f"expected {_EXPECTED[kind]}"):
         try:
             yield
         except pa.ArrowInvalid as error:
@@ -193,7 +197,7 @@ def _parsing(path: Path, kind: str, first: int, names: Sequence[str] = ()) -> It
             if found is None:
                 raise
             reason = re.sub(r"\s*(in )?[Rr]ow #?\d+:?", "", str(error).splitlines()[0]).strip().rstrip(".")
-            where = place(path, int(found[1]) + first)
+            where = place(file.path, int(found[1]) + first)
             cell = re.search(r"column #(\d+):.* invalid value ('.*')", str(error), re.DOTALL)
             if cell is not None and int(cell[1]) < len(names):
                 shown = cell[2] if len(cell[2]) <= 42 else f"{cell[2][:40]}…'"
