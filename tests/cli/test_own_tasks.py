@@ -1,4 +1,4 @@
-"""The code of a task that is not part of ghrq runs only where the user asks for it, not because a run's file says so."""
+"""The code of a task that is not part of ghrq runs where the user asks for it, not because a file of a run names it."""
 
 import shutil
 import sys

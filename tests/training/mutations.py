@@ -12,10 +12,21 @@ from pathlib import Path
 import tomli_w
 
 VALUES = [
-    None, True, 0, -1, 3, 10**400, 2**63, 1e308, -0.5, float("nan"), float("inf"), "", "x", "\ud800", "\x1b[2J\n", "9" * 50,
+    None, True, 0, -1, 3, 10**400, 2**63, 1e308, -0.5, float("nan"), "", "x", "\ud800", "\x1b[2J\n", "9" * 50,
     [], [1], [[]], {}, {"x": 1}, {"state": {"x": 1}}, {"__tensor__": []}, {"__tuple__": 3}, {"__items__": [[[], 1]]},
 ]  # fmt: skip
-TEXTS = [b"", b"{", b"null", b"[]", b"{}", b"[" * 100_000, b'{"a":' * 100_000, b"a = " + b"[" * 5000, b"\xff\xfe\x00", b"a." * 9000]
+TEXTS = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"{}",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"a = " + b"[" * 5000,
+    b"\xff\xfe\x00",
+    b"a." * 9000,
+]
 
 
 def damage(path: Path, chance: random.Random) -> str:
@@ -28,7 +39,11 @@ def damage(path: Path, chance: random.Random) -> str:
         sums = path.with_name("SHA256SUMS")
         if sums.is_file():  # as somebody would who means harm
             new = f"{hashlib.sha256(path.read_bytes()).hexdigest()}  state.json"
-            sums.write_text("\n".join(new if "state.json" in line else line for line in sums.read_text().splitlines()))
+            sums.write_text(
+                "\n".join(
+                    new if "state.json" in line else line for line in sums.read_text("utf-8", "replace").splitlines()
+                )
+            )
             told += " under its right checksum"
     return told
 

@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 from mutations import damaged_copy
@@ -33,7 +32,8 @@ def test_no_damage_ends_in_a_traceback(study, ghrq, tmp_path):
     chance = random.Random(SEED)
     before = signal.signal(signal.SIGALRM, too_long)
     train_from = {"finished": study / "ghrq-s0", "half": tmp_path / "half"}
-    shutil.copytree(study / "ghrq-s0", train_from["half"], ignore=shutil.ignore_patterns("results.json", "prior", "models"))
+    left_out = shutil.ignore_patterns("results.json", "prior", "models")
+    shutil.copytree(study / "ghrq-s0", train_from["half"], ignore=left_out)
     (train_from["half"] / "status.json").write_text('{"state": "failed", "message": "x", "traceback": ""}')
     try:
         for variant in range(VARIANTS):

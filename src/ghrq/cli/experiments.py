@@ -161,6 +161,9 @@ def runs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("ru
 def recipes() -> None:
     """List the recipes that ship with ghrq.
 
+    Minutes are those of one run, training and evaluation, on an idle core; a busy core takes as many times longer as it
+    has other work. 'ghrq reproduce' trains several runs.
+
     \b
     Example:
       ghrq recipes

@@ -94,9 +94,7 @@ def decode_file(
     return found
 
 
-def _decoded(
-    tokenizer: ImageTokenizer, found: ImageCodes, depth: int | None, progress: Progress
-) -> Iterator[Tensor]:
+def _decoded(tokenizer: ImageTokenizer, found: ImageCodes, depth: int | None, progress: Progress) -> Iterator[Tensor]:
     """The image of the first ``depth`` codes, floats from 0 to 1, in strips ``(channels, rows, width)``."""
     height, width = found.size
     for strip in _strips(grid_of(height, width), progress):

@@ -1,7 +1,7 @@
 """Packed files that are not trusted: a small one may claim, or really unpack to, more than the memory holds.
 
-One rule for all of them: up to 256 MiB are unpacked freely, more only up to 50 times the size of the packed file. Photos,
-digits and codes have less than half of that; what has more is nearly all zeros.
+One rule for all of them: up to 256 MiB are unpacked freely, more only up to 50 times the size of the packed file.
+Photos, digits and codes have less than half of that; what has more is nearly all zeros.
 """
 
 from pathlib import Path
@@ -17,8 +17,8 @@ def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
     most = max(FREELY, TIMES * packed)
     if unpacked > most:
         raise UserError(
-            f"{path} would unpack to {unpacked / 2**20:,.0f} MiB or more, {unpacked // max(packed, 1):,} times its size, "
-            f"and {most / 2**20:,.0f} MiB is the limit: it is damaged or made to fill the memory; make it smaller"
+            f"{path} would unpack to {unpacked / 2**20:,.0f} MiB or more, {unpacked // max(packed, 1):,} times its "
+            f"size, and {most / 2**20:,.0f} MiB is the limit: it is damaged or made to fill the memory; make it smaller"
         )
 
 
