@@ -68,6 +68,12 @@ def value_at(results: Any, path: ResultPath) -> Any:
     return results
 
 
+def length_at(results: Any, path: ResultPath) -> int:
+    """How many entries the list at ``path`` has; 0 if there is none."""
+    found = value_at(results, path)
+    return len(found) if isinstance(found, list | tuple) else 0
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Runs that differ in nothing but the seed."""
