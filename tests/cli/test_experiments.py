@@ -211,6 +211,12 @@ def test_a_signal_outside_of_a_run(number, ghrq, recipe_file, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_before_the_command_has_begun(ghrq, monkeypatch):
+    monkeypatch.setattr("typer.main.get_command", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert ghrq("runs") == (143, "", "error: stopped\n")
+
+
 def test_runs_names_what_is_damaged(ghrq, recipe_file):
     ghrq("train", recipe_file)
     Path("runs/small/results.json").write_text("{")
