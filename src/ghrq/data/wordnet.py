@@ -69,8 +69,8 @@ def load(file: PathLike | None = None) -> Nouns:
     remedy = "install ghrq again" if file is None else "name a file that ghrq.data.wordnet.save wrote, or a dict folder"
     try:
         packed = source.read_bytes()
-        with lzma.open(io.BytesIO(packed)) as file:
-            content = files.parse_json(LimitedReader(file, Path(str(source)), len(packed)).read(sys.maxsize))
+        with lzma.open(io.BytesIO(packed)) as unpacked:
+            content = files.parse_json(LimitedReader(unpacked, Path(str(source)), len(packed)).read(sys.maxsize))
         if content["format"] != _FORMAT:
             raise ValueError(f"its format is {content['format']!r}, not {_FORMAT!r}")
         lemmas, glosses, senses = content["lemmas"], content["glosses"], content["senses"]

@@ -73,15 +73,16 @@ def _generation_note(study: StudyResults) -> str:
         return next((values for values in found if values), Measured())
 
     fid = (
-        f"FID of {number('fid_count').values[0]:,.0f} sampled and as many training images; it depends on the number, the paper "
-        "took 10,000. "
+        f"FID of {number('fid_count').values[0]:,.0f} sampled and as many training images; it depends on the number, "
+        "the paper took 10,000. "
         if number("fid_count")
         else ""
     )
     return (
         f"{fid}The Fréchet distance and the score are of the features and predictions of a small classifier on "
-        f"{sum(number('count').values[:1]):,.0f} images; beside them what the test images reach. Nats: the loss of the prior on "
-        "the codes of a position, on test images; no kind is the best, as codes that say little are easy to predict."
+        f"{sum(number('count').values[:1]):,.0f} images; beside them what the test images reach. Nats: the loss of the "
+        "prior on the codes of a position, on test images; no kind is the best, as codes that say little are easy to "
+        "predict."
     )
 
 
@@ -165,8 +166,8 @@ def _tree(group: Group) -> Figure | None:
         return dendrogram(
             f"tree-{group.kind}",
             f"{label_of(group.kind)}: classes as their codes merge",
-            f"ARI {found['ari']['value']:.3f}, seed {group.first_seed}. Branches whose leaves are all of one superclass "
-            "have its colour.",
+            f"ARI {found['ari']['value']:.3f}, seed {group.first_seed}. Branches whose leaves are all of one "
+            "superclass have its colour.",
             found["linkage"],
             found["classes"],
             found["superclass_of"],
