@@ -174,6 +174,69 @@ def test_an_array_can_be_fitted_on(ghrq, tmp_path, vectors):
     assert pq.read_table("ids.parquet").equals(pq.read_table("tok/ids.parquet"))
 
 
+def test_ids_of_another_tokenizer_are_refused(ghrq, fitted):
+    columns = ("--column", "embedding", "--id", "item_id")
+    assert ghrq("fit", fitted / "items.parquet", *columns, "--out", "tok2", *FIT, "--seed", 1)[0] == 0
+    for command in ("decode", "inspect"):
+        code, out, err = ghrq(command, "tok2", fitted / "tok" / "ids.parquet", "--out", "v.npy")
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1
+        assert "holds IDs of the tokenizer" in err
+    assert ghrq("decode", fitted / "tok", fitted / "tok" / "ids.parquet", "--out", "v.npy")[0] == 0
+    assert ghrq("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.csv")[0] == 0
+    code, out, _ = ghrq("decode", "tok2", "ids.csv", "--out", "v.npy")
+    assert code == 0
+    assert "not checked" in out
+
+
+@pytest.mark.parametrize("command", ["fit", "encode"])
+def test_bad_rows_can_be_skipped(command, ghrq, fitted, tmp_path, vectors):
+    rows, bad = vectors.tolist(), [0, 17, 399]
+    rows[0], rows[17] = None, [float("nan")] * DIM
+    pq.write_table(
+        pa.table({"item_id": [*IDS[:-1], None], "embedding": pa.array(rows, pa.list_(pa.float32()))}), "t.parquet"
+    )
+    columns = ("--column", "embedding", "--id", "item_id")
+    if command == "fit":
+        arguments, ids = ("fit", "t.parquet", *columns, "--out", "tok", *FIT), tmp_path / "tok" / "ids.parquet"
+    else:
+        arguments = ("encode", fitted / "tok", "t.parquet", *columns, "--out", "ids.parquet")
+        ids = tmp_path / "ids.parquet"
+    code, out, err = ghrq(*arguments)
+    assert code == 2
+    assert "row 0 (counted from 0)" in err
+    assert "--on-bad skip" in err
+    code, out, err = ghrq(*arguments, "--on-bad", "skip")
+    assert (code, err) == (0, "")
+    assert f"3 rows, listed in {ids.relative_to(tmp_path)}.skipped.csv\n" in out
+    kept = [row for row in range(ROWS) if row not in bad]
+    assert pq.read_table(ids)["item_id"].to_pylist() == [IDS[row] for row in kept]
+    listed = ids.with_name("ids.parquet.skipped.csv").read_text().splitlines()
+    assert listed[0] == "row,item_id,reason"
+    assert [line.split(",")[:2] for line in listed[1:]] == [["0", "item-000"], ["17", "item-017"], ["399", ""]]
+    folder = tmp_path / "tok" if command == "fit" else fitted / "tok"
+    codes = np.array(pq.read_table(ids)["codes"].to_pylist())[:, :STAGES]
+    np.testing.assert_array_equal(codes, Tokenizer.load(folder).encode(vectors[kept]))
+    arguments = ("inspect", folder, ids, "--items", "t.parquet", *columns, "--out", "report")
+    assert "--on-bad skip" in ghrq(*arguments)[2]
+    assert ghrq(*arguments, "--on-bad", "skip")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "encode"])
+def test_a_column_of_ids_that_is_not_used_is_mentioned(command, ghrq, fitted, tmp_path):
+    assert ghrq("fit", fitted / "items.parquet", "--column", "embedding", "--id", "", "--out", "tok", *FIT)[0] == 0
+    fit = ("fit", fitted / "items.parquet", "--column", "embedding", "--out", "tok2", *FIT)
+    encode = ("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet")
+    arguments = fit if command == "fit" else encode
+    code, _, err = ghrq(*arguments)
+    assert (code, err) == (0, "note: the ids are row numbers, column 'item_id' is not used: --id item_id uses it\n")
+    shutil.rmtree("tok2", ignore_errors=True)
+    for given in ("", "item_id"):
+        code, _, err = ghrq(*arguments, "--id", given)
+        assert (code, err) == (0, "")
+        shutil.rmtree("tok2", ignore_errors=True)
+
+
 # --- mistakes ------------------------------------------------------------------------------------------------
 
 

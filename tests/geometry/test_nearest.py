@@ -78,9 +78,12 @@ def test_every_curvature(c, dtype):
 @pytest.mark.parametrize("columns", [1, 7, 64, 128, 255, 256, 300, 512, 1000, 1024])
 def test_the_minimum_of_a_row_and_its_place(columns):
     values = torch.randn(100, columns)
-    best, place = _minimum(values.clone())
+    best, place, margin = _minimum(values.clone())
     assert torch.equal(place, values.argmin(1))
     assert torch.equal(best, values.amin(1, keepdim=True))
+    two = values.sort(dim=1).values[:, :2]
+    expected = two[:, 1:] - two[:, :1] if columns > 1 else torch.full_like(best, torch.inf)
+    torch.testing.assert_close(margin, expected, rtol=1e-5, atol=1e-25)
 
 
 def test_in_float64_too_near_the_boundary_on_both_sides():
@@ -104,3 +107,27 @@ def test_chunks_do_not_show(monkeypatch):
     whole = nearest.nearest(x, codes)
     monkeypatch.setattr(nearest, "CHUNK_BYTES", 300 * 4 * 7)
     assert torch.equal(nearest.nearest(x, codes), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [33, 64, 256, 300, 512])
+@pytest.mark.parametrize("c", [0.0, 1.0])
+def test_of_codes_that_coincide_the_first_is_chosen_in_any_batch(dtype, size, c):
+    torch.manual_seed(size)
+    codes = (sphere(size, 8) * torch.rand(size, 1).double() * 0.7).to(dtype)
+    codes[size // 2 :] = codes[torch.randint(size // 2, (size - size // 2,))]
+    x = (sphere(40, 8) * 0.9).to(dtype)
+    whole = nearest.nearest(x, codes, c)
+    assert (whole < size // 2).all()
+    for rows in (1, 2, 3, 5, 33):
+        assert torch.equal(torch.cat([nearest.nearest(part, codes, c) for part in x.split(rows)]), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_near_ties_do_not_depend_on_the_batch(dtype):
+    torch.manual_seed(0)
+    codes = (sphere(64, 16) * 0.5).to(dtype)
+    left, right = (codes[torch.randint(64, (300,))] for _ in range(2))
+    x = (left + right) / 2  # as far from one as from the other, up to rounding
+    whole = nearest.nearest(x, codes, 0.0)
+    assert torch.equal(torch.cat([nearest.nearest(part, codes, 0.0) for part in x.split(1)]), whole)

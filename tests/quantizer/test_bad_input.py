@@ -1,10 +1,13 @@
 """The user's mistakes: an error that says what was given and what is expected, before anything changes."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 
 from ghrq import ResidualQuantizer, ball
+from ghrq.optim import RiemannianAdam
 from ghrq.quantizer import KINDS
 
 
@@ -147,3 +150,43 @@ def test_points_outside_the_ball_are_pulled_in():
     rq = quantizer().eval()
     inside = ball.project(torch.full((1, 8), 2.0))
     assert torch.equal(rq.quantize(torch.full((1, 8), 2.0)).codes, rq.quantize(inside).codes)
+
+
+def train(rq, z, optimizer, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        rq(z).loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.filterwarnings("ignore:.*codes lie outside")
+@pytest.mark.parametrize("kind", ["ghrq", "naive"])
+def test_codes_far_outside_the_ball_are_an_error_that_names_the_optimiser(kind):
+    torch.manual_seed(0)
+    rq, z = ResidualQuantizer(8, 16, 2, kind), torch.randn(64, 8) / 3
+    with pytest.raises(ValueError, match="RiemannianAdam"):
+        train(rq, z, torch.optim.Adam(rq.parameters(), lr=1.0), steps=10)
+    for call in (lambda: rq(z), lambda: rq.encode(z), lambda: rq.decode(torch.zeros(1, 2, dtype=torch.int64))):
+        with pytest.raises(ValueError, match=r"torch\.optim\.Adam"):
+            call()
+
+
+def test_codes_just_outside_the_ball_are_told_once():
+    torch.manual_seed(0)
+    rq, z = ResidualQuantizer(8, 16, 2), torch.randn(64, 8) / 3
+    with torch.no_grad():
+        rq.codebooks[1, 3] = torch.nn.functional.normalize(torch.randn(8), dim=0) * 1.2
+    with pytest.warns(UserWarning, match=r"1 of 32 codes lie outside the ball.*RiemannianAdam"):
+        rq(z)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rq(z).z_hat.isfinite().all()
+        rq.decode(rq.encode(z))
+
+
+def test_codes_that_a_riemannian_optimiser_presses_on_the_boundary_are_inside():
+    torch.manual_seed(0)
+    rq, z = ResidualQuantizer(8, 16, 2), torch.randn(64, 8) * 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(rq, z, RiemannianAdam(rq.parameters(), lr=1.0), steps=20)

@@ -5,6 +5,7 @@ import torch
 from torch.func import jacrev
 
 from ghrq import ball
+from ghrq.geometry.nearest import code_table
 from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.cascade import aggregate, residual
 from ghrq.quantizer.routes import RowWeights, attached_route, transport_route
@@ -45,10 +46,28 @@ def test_the_closed_form_is_the_definition(c, aggregation, discount, uneven):
     if uneven:
         weights = torch.rand(64, dtype=torch.float64)
         rows = RowWeights(weights / weights.sum(), torch.randint(1, N + 1, (64,)))
-    fast = transport_route(z, ball.gap(z.detach(), c), codebooks, c, rows, aggregation=aggregation, discount=discount)
+    fast = transport_route(
+        z,
+        ball.gap(z.detach(), c),
+        codebooks,
+        code_table(codebooks, c),
+        c,
+        rows,
+        aggregation=aggregation,
+        discount=discount,
+    )
     gradient = "transport" if c > 0.0 else "identity"
     slow = attached_route(
-        z, codebooks, c, rows, aggregation=aggregation, gradient=gradient, commitment="first", discount=discount
+        z,
+        ball.gap(z.detach(), c),
+        codebooks,
+        code_table(codebooks, c),
+        c,
+        rows,
+        aggregation=aggregation,
+        gradient=gradient,
+        commitment="first",
+        discount=discount,
     )
     assert torch.equal(fast.codes, slow.codes)
     torch.testing.assert_close(fast.point, slow.point, rtol=1e-12, atol=1e-13)
@@ -73,7 +92,9 @@ def test_in_float32_near_the_boundary_the_gradients_keep_their_digits():
     for dtype in (torch.float32, torch.float64):
         leaf, books = z.to(dtype).requires_grad_(), codebooks.to(dtype).requires_grad_()
         rows = RowWeights(torch.full((256,), 1 / 256, dtype=dtype), None)
-        routed = transport_route(leaf, ball.gap(z).to(dtype), books, 1.0, rows, aggregation="nested", discount=True)
+        routed = transport_route(
+            leaf, ball.gap(z).to(dtype), books, code_table(books, 1.0), 1.0, rows, aggregation="nested", discount=True
+        )
         loss = routed.codebook_loss.sum() + routed.commitment_loss.sum()
         results.append((routed, *gradients(loss, leaf, books), *gradients(routed.point.sum(), leaf)))
     (narrow, *low), (wide, *high) = results
@@ -189,8 +210,9 @@ def test_in_flat_space_the_identity_route_closes_the_cascade_by_itself():
     z = points(radius=3.0).requires_grad_()
     codebooks = points(N * K).view(N, K, D)
     settings = {"aggregation": "chained", "gradient": "identity", "discount": True}
-    every = attached_route(z, codebooks, 0.0, even_rows(64), commitment="every", **settings)
-    first = attached_route(z, codebooks, 0.0, even_rows(64), commitment="first", **settings)
+    given = z, ball.gap(z.detach(), 0.0), codebooks, code_table(codebooks, 0.0), 0.0, even_rows(64)
+    every = attached_route(*given, commitment="every", **settings)
+    first = attached_route(*given, commitment="first", **settings)
     for one, other in ((every.commitment_loss, first.commitment_loss), (every.point, first.point)):
         assert torch.equal(gradients(one.sum(), z)[0], gradients(other.sum(), z)[0])
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from ghrq.system.errors import UserError
+from ghrq.system.memory import check_room, free_bytes
 from ghrq.training.run import Run
 from ghrq.training.train import evaluate, train
 
@@ -69,3 +71,14 @@ def test_training_and_evaluation_ask_for_it(tiny, tmp_path, monkeypatch: pytest.
     train(tiny(), tmp_path / "run")
     evaluate(Run.open(tmp_path / "run"))
     assert len(asked) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_does_not_fit_is_refused():
+    free = free_bytes()
+    assert 2**20 < free < 2**60
+    check_room(free // 2, "x", "y")
+    with pytest.raises(
+        UserError, match=r"^the codes would take 1,048,576.0 GiB of memory, [0-9.,]+ are free: use less$"
+    ):
+        check_room(2**50, "the codes", "use less")

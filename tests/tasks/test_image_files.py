@@ -1,6 +1,9 @@
 """Image files to codes and back, by the commands."""
 
+import io
 import json
+import os
+import random
 import resource
 import shutil
 from pathlib import Path
@@ -278,3 +281,42 @@ def test_mistakes_are_one_line_and_leave_nothing(run: Path, ghrq, tmp_path: Path
     assert message in err
     assert err.count("\n") == 1
     assert not list(Path().glob("a.*"))
+
+
+def npz_of(run: Path, **changed) -> bytes:
+    content = {
+        "codes": np.random.default_rng(0).integers(0, 8, (10, 10, 3)),
+        "size": np.array([40, 40]),
+        "tokenizer": np.array(fingerprint(load_tokenizer(run))),
+    }
+    file = io.BytesIO()
+    np.savez_compressed(file, **content | changed)
+    return file.getvalue()
+
+
+def test_mutated_files_of_codes_are_one_line(run: Path, ghrq) -> None:
+    """Before, zlib.error and NotImplementedError were tracebacks."""
+    whole, chance = npz_of(run), random.Random(7)
+    for _ in range(60):
+        mutated = bytearray(whole)
+        for _ in range(chance.choice([1, 3, 20])):
+            mutated[chance.randrange(len(mutated))] = chance.randrange(256)
+        Path("m.npz").write_bytes(mutated)
+        code, _, err = ghrq("image", "decode", run, "m.npz", "--out", "a.png")
+        assert (code, err.count("\n")) in ((0, 0), (2, 1))
+
+
+@pytest.mark.parametrize("shape", [(1000, 1000, 300), (20_000, 20_000)])
+def test_a_small_file_that_claims_much_takes_no_memory(run: Path, ghrq, shape: tuple[int, ...]) -> None:
+    Path("big.npz").write_bytes(npz_of(run, codes=np.zeros(shape, dtype=np.int8)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    code, _, err = ghrq("image", "decode", run, "big.npz", "--out", "a.png")
+    assert code == 2
+    assert "an image of 40 × 40 has codes of shape (10, 10, 3), these have" in err
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KB
+
+
+def test_a_pipe_of_codes_is_refused(run: Path, ghrq) -> None:
+    os.mkfifo("p.npz")
+    code, _, err = ghrq("image", "decode", run, "p.npz", "--out", "a.png")
+    assert (code, err) == (2, "error: p.npz is a pipe, expected a file: write the data to a file first\n")

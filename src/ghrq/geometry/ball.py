@@ -76,7 +76,10 @@ def gap(x: Tensor, c: Curvature = 1.0) -> Tensor:
     wide = numerics.wide_dtype(x)
     plain = 1.0 - c * numerics.square_norm(x)
     with torch.no_grad():
-        true = numerics.compensated_gap(x, c) if x.dtype == wide else plain
+        true = plain
+        if x.dtype == wide:
+            true = numerics.compensated_gap(x, c)
+            true = torch.where(true.isfinite(), true, plain)  # its products overflow earlier
         true = true.clamp(min=torch.finfo(x.dtype).eps)
     # The value of `true` with the gradient of `plain`; true - plain would round: -1599 + (eps + 1599).
     return true.detach() + (plain - plain.detach())
@@ -156,7 +159,8 @@ def distance(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
 
 def distance_from_length(length: Tensor, gaps: Tensor, c: Curvature) -> Tensor:
     """The distance of points with ``length = ‖y - x‖`` and ``gaps = αβ``; smooth in ``c`` at 0."""
-    return 2.0 * length / gaps.sqrt() * numerics.asinhc(c * length.square() / gaps)
+    square = length.square().clamp(max=numerics.LARGEST_SQUARE)
+    return 2.0 * length / gaps.sqrt() * numerics.asinhc(c * square / gaps)
 
 
 def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
@@ -214,10 +218,11 @@ def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
     dtype = numerics.result_type(x, v)
     x, v, c = numerics.computable(x), numerics.computable(v), numerics.checked(c)
     bound, wide = max_radius(torch.promote_types(x.dtype, v.dtype)), numerics.wide_dtype(x)
-    x, v = x.to(wide), v.to(wide)
-    alpha = gap(x, c)
     # No geodesic inside the ball is longer than from bound to bound: 2 artanh(bound) in half lengths.
-    half = numerics.shrink(v / alpha, c, 2.0 * math.atanh(bound) + 1.0)
+    longest = 2.0 * math.atanh(bound) + 1.0
+    x, v = x.to(wide), numerics.shrink(v.to(wide), c, longest)
+    alpha = gap(x, c)
+    half = numerics.shrink(v / alpha, c, longest)
     square = c * numerics.square_norm(half)
     s = x + half * numerics.tanhc(square)
     s = s + (numerics.compensated_sum(s, x, v, alpha, square, c) - s).detach()

@@ -67,6 +67,9 @@ class _ToBall(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor, None]:
         v, gap, norm, factor, short = ctx.saved_tensors
         share = short / (math.sqrt(ctx.c) * norm)
+        if not numerics.below(norm, 1e15):  # the result depends on the direction of v only, and squares would overflow
+            scale = torch.where(norm > 1e15, 1.0 / norm, 1.0)
+            v, norm = v * scale.to(v.dtype), norm * scale
         along = (share * gap - factor) / norm.square() * (v * grad).sum(-1, keepdim=True)
         return (grad * factor.to(v.dtype)).addcmul_(v, along.to(v.dtype)), None
 
@@ -99,8 +102,8 @@ class _FromBall(torch.autograd.Function):
 
 
 def straight_through(x: Tensor, value: Tensor) -> Tensor:
-    """``value``, with the gradient of ``x``."""
-    return x + (value - x).detach()
+    """``value``, to the last bit, with the gradient of ``x``."""
+    return value.detach() + (x - x.detach())
 
 
 def transport_through(z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool) -> Tensor:

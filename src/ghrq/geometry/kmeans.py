@@ -33,6 +33,10 @@ def kmeans(x: Tensor, count: int, c: float, iterations: int = 10) -> Tensor:
         raise ValueError(
             f"k-means for {count} codes needs at least as many vectors, got {x.shape[0]}: pass more of them"
         )
+    if not bool(x.square().sum(-1).isfinite().all()):  # on the ball there are no such points
+        raise ValueError(
+            f"these vectors are too long for {x.dtype}: their squares overflow; scale them down, or use float64"
+        )
     order = torch.randperm(x.shape[0], device=x.device)
     x = x[order[: POINTS_PER_CODE * count]]
     few = low = x[: _MOVED_ON * count]

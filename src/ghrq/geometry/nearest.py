@@ -7,9 +7,9 @@ asinh is monotone and the gap of x is the same for all codes, so with ``w_j = 1/
 (the last step uses ``w_j = 1 + c w_j‖y_j‖²`` and drops what is constant along j). That is one product of matrices
 ``(N, d+1)`` and ``(d+1, K)``, the same as in flat space: no transcendental function, no ``(N, K, d)`` tensor.
 
-In float32 the product cannot tell codes apart that are much nearer to x than x is to the origin. Of the rows where the
-best value is that small, those with a second value within the rounding error are searched again in float64, centred on
-the codebook. Such rows are rare unless codes coincide.
+The product is rounded, and not the same way in every batch: BLAS has other kernels for other shapes. So rows whose best
+two values differ by no more than the rounding error are searched again, by differences in float64, which do not depend
+on the batch; of codes at the same distance the first counts. Such rows are rare unless codes coincide.
 """
 
 from typing import NamedTuple
@@ -23,13 +23,10 @@ from ghrq.geometry.numerics import Curvature
 # A chunk of the (N, K) matrix of values: a product and its minimum run several times faster inside the cache.
 CHUNK_BYTES = 8 * 2**20
 
-# Relative rounding error of a row's best value above which the row is searched again, in units of eps.
-_DOUBT = 2.0**17
+# Bound on the difference of two rounding errors of a product of d+1 terms, in units of eps·√(d+1).
+_REACH = 4.0
 
-# Bound on the rounding error of a value of the product, in units of eps for each of its d+1 terms, with a factor 2.
-_REACH = 8.0
-
-# Candidates of the second search that are compared by their differences.
+# Candidates of the search in an exported graph that are compared by their differences.
 _FEW = 4
 
 # torch finds the minimum of a row about ten times faster than its argmin. So rows are cut into blocks of this many
@@ -84,6 +81,18 @@ def code_table(codes: Tensor, c: Curvature) -> CodeTable:
 
 
 @torch.no_grad()
+def without_copies(table: CodeTable) -> CodeTable:
+    """The table ``(N, K, ·)`` whose products are infinite for codes that equal an earlier one of their stage."""
+    size, matrix = table.codes.shape[-2], table.matrix.clone()
+    places = torch.arange(size, device=matrix.device)
+    for stage, codes in zip(matrix, table.codes, strict=True):
+        group = (codes + 0.0).unique(dim=0, return_inverse=True)[1]  # -0.0 equals 0.0
+        first = torch.full_like(places, size).scatter_reduce_(0, group, places, "amin")
+        stage[-1, first[group] < places] = torch.inf
+    return table._replace(matrix=matrix)
+
+
+@torch.no_grad()
 def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     """Find the nearest code of one table for each row of ``x (N, d)``, float32 or float64.
 
@@ -106,87 +115,86 @@ def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest
     left = torch.cat((x, torch.rsub(gap, 1.0, alpha=0.5)), dim=1)
     # One buffer for all products: allocating a new one takes longer than filling it.
     if rows <= chunk:
-        values = left @ table.matrix
-        best, index = _minimum(values)
+        best, index, margin = _minimum(left @ table.matrix)
     else:
         values = x.new_empty((chunk, codes))
         index = torch.empty(rows, dtype=torch.int64, device=x.device)
-        best = torch.empty_like(gap)
+        best, margin = torch.empty_like(gap), torch.empty_like(gap)
         for start in range(0, rows, chunk):
-            part = left[start : start + chunk]
-            stop = start + len(part)
-            best[start:stop], index[start:stop] = _minimum(torch.mm(part, table.matrix, out=values[: len(part)]))
+            part = slice(start, start + chunk)
+            product = torch.mm(left[part], table.matrix, out=values[: len(left[part])])
+            best[part], index[part], margin[part] = _minimum(product)
     code_gap = table.gaps.index_select(0, index).unsqueeze(1)
-    # Rows where rounding may have decided: w is at most 1/smallest, because a code that is much nearer to x than the
-    # one found has about the gap of x.
+    # The terms of a product are at most (‖x‖² + w‖x - y‖²) / smallest: a code that is much nearer to x than the one
+    # found has about the gap of x.
     smallest = torch.minimum(code_gap, torch.maximum(gap, table.least))
-    eps = torch.finfo(x.dtype).eps
-    doubtful = torch.add(square, best, alpha=2.0).mul_(smallest) < _DOUBT * eps * square
-    again = doubtful.squeeze(1).nonzero().squeeze(1)
+    size = torch.add(square, best).mul_(2.0).div_(smallest)
+    reach = _REACH * left.shape[1] ** 0.5 * torch.finfo(x.dtype).eps
+    again = (margin <= reach * size).squeeze(1).nonzero().squeeze(1)
     if again.shape[0]:
-        reach = _REACH * left.shape[1] * eps * square / smallest
         for part in again.split(chunk):
-            second = torch.mm(left.index_select(0, part), table.matrix, out=values[: len(part)])
-            part = part[_rivalled(second, reach.index_select(0, part))]
-            if part.shape[0]:
-                index[part] = _exact_search(x[part], table.codes, table.gaps)
+            index[part] = _exact_search(x[part], table.codes, table.gaps)
         code_gap = table.gaps.index_select(0, index).unsqueeze(1)
     return Nearest(index, code_gap)
 
 
-def _minimum(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest value ``(rows, 1)`` and its place ``(rows,)``; ``values (rows, columns)`` may be overwritten."""
+def _minimum(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The smallest value ``(rows, 1)``, its place ``(rows,)``, and how much larger the next one is ``(rows, 1)``.
+
+    ``values (rows, columns)`` may be overwritten.
+    """
     rows, columns = values.shape
+    size = _WIDE_BLOCK if columns >= _WIDE else _BLOCK
     if values.device.type != "cpu":
         best, place = values.min(dim=1, keepdim=True)
-        return best, place.squeeze(1)
-    size = _WIDE_BLOCK if columns >= _WIDE else _BLOCK
+        return best, place.squeeze(1), values.scatter_(1, place, torch.inf).amin(1, keepdim=True) - best
     if columns < _NARROW or columns % size:
         best = values.amin(dim=1, keepdim=True)
-        return best, _place(values, best)
+        return best, *_place(values, best)
     blocks = values.view(rows, columns // size, size)
-    best, block = blocks.amin(dim=2).min(dim=1, keepdim=True)
+    minima = blocks.amin(dim=2)
+    best, block = minima.min(dim=1, keepdim=True)
+    other = minima.scatter_(1, block, torch.inf).amin(dim=1, keepdim=True) - best
     block = block.squeeze(1)
     starts = torch.arange(0, rows * blocks.shape[1], blocks.shape[1], device=values.device)
-    return best, block * size + _place(blocks.view(-1, size).index_select(0, block + starts), best)
+    place, margin = _place(blocks.view(-1, size).index_select(0, block + starts), best)
+    return best, block * size + place, torch.minimum(margin, other)
 
 
-def _place(values: Tensor, best: Tensor) -> Tensor:
-    """The first index of ``best (rows, 1)`` in each row of ``values``, which is overwritten.
+def _place(values: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    """The first index ``(rows,)`` of ``best (rows, 1)`` in each row, and how much larger the next value is.
 
+    ``values`` is overwritten:
     ``index + _FAR · (value - best)`` is the index where the value is the best, and huge elsewhere; its minimum is fast.
     """
     place = torch.arange(values.shape[1], dtype=values.dtype, device=values.device)
     torch.add(place, values.sub_(best), alpha=_FAR, out=values)
-    return values.amin(dim=1).long().clamp_(min=0)  # NaN has no index
-
-
-def _rivalled(values: Tensor, reach: Tensor) -> Tensor:
-    """Whether a row of ``values (rows, K)``, which is overwritten, has a second value within ``reach (rows, 1)`` / 2.
-
-    Differences from the smallest are clipped at ``reach``. One is 0; a second small one lowers the sum of the others by
-    half of ``reach``. Comparing and counting would take ten times longer.
-    """
-    torch.minimum(values.sub_(values.amin(1, keepdim=True)), reach, out=values)
-    return values.sum(1) < (values.shape[1] - 1.5) * reach.squeeze(1)
+    first = values.amin(dim=1, keepdim=True).long().clamp_(min=0)  # NaN has no index
+    second = values.scatter_(1, first, torch.inf).amin(dim=1, keepdim=True)
+    return first.squeeze(1), second / _FAR
 
 
 def _exact_search(x: Tensor, codes: Tensor, gaps: Tensor) -> Tensor:
-    """Search in float64 around the mean of the codes; the best few are compared by their differences from x.
+    """Compare all codes by their differences from x, in float64; the first of equals is chosen.
 
-    If x itself is float64, a product is not precise enough: all codes are compared by their differences.
+    An exported graph has no such operator: there a product finds the best few, around the mean of the codes.
     """
     wide = numerics.wide_dtype(x)
-    if x.dtype == wide and not torch.compiler.is_exporting():
+    x, codes, gaps = x.to(wide), codes.to(wide), gaps.to(wide)
+    if not torch.compiler.is_exporting():
         length = torch.cdist(x, codes, compute_mode="donot_use_mm_for_euclid_dist")
         return (length.square_() / gaps).argmin(dim=1)
-    x, codes, gaps = x.to(wide), codes.to(wide), gaps.to(wide)
     centre = codes.mean(0)
     x, codes = x - centre, codes - centre
     square = (x * x).sum(-1, keepdim=True)
     left = torch.cat((x, square, torch.ones_like(square)), dim=1)
     right = torch.cat((-2.0 * codes, torch.ones_like(codes[:, :1]), (codes * codes).sum(-1, keepdim=True)), dim=1)
-    few = (left @ (right / gaps.unsqueeze(-1)).mT).topk(min(_FEW, codes.shape[0]), dim=1, largest=False).indices
+    few = (
+        (left @ (right / gaps.unsqueeze(-1)).mT)
+        .topk(min(_FEW, codes.shape[0]), dim=1, largest=False)
+        .indices.sort(dim=1)
+        .values
+    )
     delta = codes[few] - x.unsqueeze(1)
     best = ((delta * delta).sum(-1) / gaps[few]).argmin(dim=1, keepdim=True)
     return few.gather(1, best).squeeze(1)

@@ -6,6 +6,8 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from ghrq.system.checks import has_values
+
 Curvature = float | Tensor
 # A number to twice the digits of its type: the rounded value and its error.
 InTwo = tuple[Tensor, Tensor]
@@ -22,6 +24,13 @@ _TANHC = (1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 608
 _FRACTION_BELOW = 0.8
 _FRACTION_ENDS = 37
 _FRACTION_IN_TWO = 17
+
+# Lengths of float64 vectors between these have squares that neither overflow nor lose digits.
+_SHORT, _LONG = 1e-140, 1e140
+_LARGEST = torch.finfo(torch.float64).max
+
+# Squares end here, where a product with a curvature is still a number.
+LARGEST_SQUARE = 1e290
 
 
 def result_type(*tensors: Tensor) -> torch.dtype:
@@ -58,21 +67,65 @@ def checked(c: Curvature) -> Curvature:
 
 
 def norm(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """``‖x‖`` as ``(..., 1)``, by default accumulated in float64; its gradient at 0 is 0."""
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype or wide_dtype(x))
+    """``‖x‖`` as ``(..., 1)``, by default accumulated in float64; its gradient at 0 is 0.
+
+    Float64 has no wider type for the squares, which overflow above 1e154 and vanish below 1e-162: a batch with such
+    rows is scaled by powers of 2, row by row. The result is at most the largest number.
+    """
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype or wide_dtype(x))
+    if x.dtype != torch.float64 or _ordinary(length):
+        return length
+    scale = _power_of_two(x)
+    return (torch.linalg.vector_norm(x * scale, dim=-1, keepdim=True) / scale).clamp(max=_LARGEST)
 
 
 def square_norm(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """``‖x‖²``, likewise."""
-    return norm(x, dtype).square()
+    square = norm(x, dtype).square()
+    return square.clamp(max=LARGEST_SQUARE) if x.dtype == torch.float64 else square
 
 
 def shrink(x: Tensor, c: Curvature, bound: float) -> Tensor:
     """``x`` scaled down to ``√c‖x‖ ≤ bound``, by a factor that is constant for the gradient."""
     with torch.no_grad():
         root = c.sqrt() if isinstance(c, Tensor) else c**0.5
-        scale = (bound / (root * norm(x))).clamp(max=1.0).to(x.dtype)
-    return x * scale
+        length = norm(x)
+        scale = bound / (root * length)
+        if x.dtype != torch.float64 or _ordinary(length):
+            first, scale = None, scale.clamp(max=1.0).to(x.dtype)
+        else:  # in two steps: the factor itself may be too small a number
+            first = _power_of_two(x).clamp(max=1.0)
+            scale = bound / (root * norm(x * first))
+            outside = first * scale < 1.0
+            first, scale = torch.where(outside, first, 1.0), torch.where(outside, scale, 1.0)
+    return x * scale if first is None else x * first * scale
+
+
+def below(numbers: Tensor, bound: float) -> bool:
+    """Whether all ``numbers`` are below ``bound``. False if there are no values."""
+    return has_values(numbers) and (numbers.numel() == 0 or float(numbers.max()) < bound)
+
+
+def _ordinary(length: Tensor) -> bool:
+    """Whether the squares of all these norms are far from overflow and underflow. False if there are no values."""
+    if not has_values(length):
+        return False
+    if length.numel() == 0:
+        return True
+    low, high = length.detach().aminmax()
+    return float(low) > _SHORT and float(high) < _LONG
+
+
+def _power_of_two(x: Tensor) -> Tensor:
+    """A power of 2, ``(..., 1)``, that scales each row of ``x (..., d)`` to a largest value between 1/2 and 1.
+
+    It is 1 for rows of ordinary length, and constant for the gradient.
+    """
+    with torch.no_grad():
+        largest = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True)
+        exponent = torch.frexp(largest).exponent.clamp(-1000, 1000)
+        scale = torch.ldexp(torch.ones_like(largest), -exponent)
+        return torch.where((largest > _SHORT) & (largest < _LONG) | (largest == 0.0), 1.0, scale)
 
 
 def combine(a: Tensor, x: Tensor, b: Tensor, y: Tensor) -> Tensor:
@@ -88,6 +141,7 @@ def asinh(t: Tensor) -> Tensor:
 
 def asinhc(u: Tensor) -> Tensor:
     """``asinh(√u)/√u`` for u ≥ 0, smooth at 0."""
+    u = u.clamp(max=_LARGEST)
     t = torch.where(u < _SERIES_BELOW, 1.0, u).sqrt()
     return torch.where(u < _SERIES_BELOW, _series(_ASINHC, u), asinh(t) / t)
 
@@ -185,7 +239,7 @@ def compensated_sum(plain: Tensor, x: Tensor, v: Tensor, alpha: Tensor, square: 
     In the inner half these gaps are nearly 1, and the second term is computed to twice the digits instead.
     """
     length = norm(v)
-    share = 1.0 / torch.where(length == 0.0, 1.0, length.square())
+    share = 1.0 / torch.where(length < _SHORT, 1.0, length.square())
     along = (x * v).sum(-1, keepdim=True) * share
     value, error = two_product(along, v)
     across = (x - value) - error
@@ -193,8 +247,8 @@ def compensated_sum(plain: Tensor, x: Tensor, v: Tensor, alpha: Tensor, square: 
     root = torch.as_tensor(c, dtype=x.dtype, device=x.device).sqrt()
     lack = (alpha + c * square_norm(across)) / (1.0 - root * along * length)
     lack = lack - 2.0 / (1.0 + (2.0 * square.sqrt()).exp())
-    inner = (along < 0.0) & (alpha > 0.25) & (square < _FRACTION_BELOW)
-    outer = (along < 0.0) & (alpha < 0.5)
+    inner = (along < 0.0) & (alpha > 0.25) & (square < _FRACTION_BELOW) & (length < _LONG)
+    outer = (along < 0.0) & (alpha < 0.5) & (length >= _SHORT)
     outer_sum = across + v * (lack / torch.where(outer, root * length, 1.0))
     return torch.where(inner, _inner_sum(x, v, c), torch.where(outer, outer_sum, plain))
 

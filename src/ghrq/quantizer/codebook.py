@@ -1,12 +1,18 @@
 """Codebook state: initial codes, usage statistics, revival of dead codes, moving midpoints."""
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 
-from ghrq.geometry import ball
+from ghrq.geometry import ball, numerics
 from ghrq.system import distributed
+from ghrq.system.errors import UserError
 
 INITIAL_RADIUS = 0.5
+
+# Codes beyond this many times the radius of the ball mean nothing: their gaps and distances are no numbers of the ball.
+_FAR_OUTSIDE = 3.0
 
 
 def initial_codebooks(num_stages: int, codebook_size: int, dim: int, curvature: float) -> Tensor:
@@ -14,6 +20,30 @@ def initial_codebooks(num_stages: int, codebook_size: int, dim: int, curvature: 
     codes = nn.functional.normalize(torch.randn(num_stages, codebook_size, dim), dim=-1)
     radius = INITIAL_RADIUS / (curvature or 1.0) ** 0.5
     return codes * radius * (1.0 - torch.rand(num_stages, codebook_size, 1))
+
+
+def check_inside(codebooks: Tensor, gaps: Tensor, curvature: float, told: bool) -> bool:
+    """Warn once about codes ``(N, K, d)`` outside the ball, and refuse those far outside; ``gaps (N, K)`` are theirs.
+
+    Returns whether the user was ``told``, now or before.
+    """
+    eps = torch.finfo(numerics.computable(codebooks).dtype).eps  # the gap that ball.gap gives to points outside
+    if float(gaps.min()) > eps:
+        return told
+    outside = codebooks.detach()[~(gaps > eps)]
+    radius = float(numerics.norm(outside).max()) * curvature**0.5
+    number = f"{len(outside)} of {gaps.numel()} codes lie outside the ball"
+    remedy = (
+        "an optimiser that does not know the ball, such as torch.optim.Adam, moves them out; use "
+        "ghrq.optim.RiemannianAdam or RiemannianSGD for the quantizer's parameters, or codebook_update='ema'"
+    )
+    if not radius <= _FAR_OUTSIDE:
+        raise UserError(
+            f"{number}, the farthest at {radius:.3g} times its radius: {remedy}, and start again from codes inside"
+        )
+    if not told:
+        warnings.warn(f"{number}: {remedy}", stacklevel=4)
+    return True
 
 
 class Usage(nn.Module):

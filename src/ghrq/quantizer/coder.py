@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from ghrq.geometry import ball, numerics
 from ghrq.geometry.gradients import from_ball, to_ball
 from ghrq.geometry.manifold import ManifoldParameter
-from ghrq.geometry.nearest import CodeTable, code_table
+from ghrq.geometry.nearest import CodeTable, code_table, without_copies
 from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances
 from ghrq.quantizer.cascade import Aggregation
+from ghrq.quantizer.codebook import check_inside
 from ghrq.quantizer.diagnosis import Diagnosis, diagnose
 from ghrq.quantizer.scale import EncoderScale
-from ghrq.system.checks import at_least, check_codes, check_vectors
+from ghrq.system.checks import at_least, check_codes, check_vectors, has_values
 
 # Rows that encode and decode process at a time: a compromise between overhead and cache size.
 CHUNK_ROWS = 4096
@@ -32,6 +33,7 @@ class Coder(nn.Module):
     scale: EncoderScale | None
     project_in: nn.Module
     project_out: nn.Module
+    _told_outside = False
 
     @torch.no_grad()
     def encode(self, z: Tensor, depth: int | None = None, beam: int = 1) -> Tensor:
@@ -47,7 +49,7 @@ class Coder(nn.Module):
         at_least("beam", beam, 1, whole=True)
         check_vectors(z, self.dim, None)
         table = self._table(z.dtype)
-        wide = self._table(torch.float64) if beam > 1 else table
+        wide = without_copies(self._table(torch.float64)) if beam > 1 else table
         codes = _by_chunks(lambda rows: self._encode(rows, table, wide, depth, beam), z.reshape(-1, self.dim), beam)
         return codes.reshape(*z.shape[:-1], depth)
 
@@ -62,9 +64,9 @@ class Coder(nn.Module):
         """
         at_least("beam", beam, 1, whole=True)
         check_vectors(z, self.dim, None)
-        table, wide = self._table(z.dtype), self._table(torch.float64)
+        wide = without_copies(self._table(torch.float64))
         rows = z.reshape(-1, self.dim).split(max(1, CHUNK_ROWS // beam))
-        parts = [self._candidates(part, table, wide, beam) for part in rows]
+        parts = [self._candidates(part, wide, beam) for part in rows]
         codes, distance = (torch.cat(column) for column in zip(*parts, strict=True))
         lead = (*z.shape[:-1], codes.shape[1])
         return codes.view(*lead, self.num_stages), distance.view(lead)
@@ -127,7 +129,13 @@ class Coder(nn.Module):
         return v.to(self._dtype(v.dtype))
 
     def _table(self, dtype: torch.dtype) -> CodeTable:
-        return code_table(self.codebooks.to(self._dtype(dtype)), self.curvature)
+        table = code_table(self.codebooks.to(self._dtype(dtype)), self.curvature)
+        self._check_inside(table.codes, table.gaps)
+        return table
+
+    def _check_inside(self, codebooks: Tensor, gaps: Tensor) -> None:
+        if self.curvature > 0.0 and has_values(gaps):
+            self._told_outside = check_inside(codebooks, gaps, self.curvature, self._told_outside)
 
     def _scaled(self, v: Tensor) -> Tensor:
         return v if self.scale is None else v * self.scale().to(v.dtype)
@@ -143,10 +151,10 @@ class Coder(nn.Module):
         """The vectors ``(n, codebook_dim)`` that the exponential map takes to the ball, of ``z (n, dim)``."""
         return self._scaled(self._computable(self.project_in(z)))
 
-    def _candidates(self, z: Tensor, table: CodeTable, wide: CodeTable, beam: int) -> tuple[Tensor, Tensor]:
+    def _candidates(self, z: Tensor, wide: CodeTable, beam: int) -> tuple[Tensor, Tensor]:
         with torch.autocast(z.device.type, enabled=False):
             v = self._tangent(z)
-            codes = beam_candidates(v, table, self.curvature, self.aggregation, self.num_stages, beam)
+            codes = beam_candidates(v, wide, self.curvature, self.aggregation, self.num_stages, beam)
             distance, order = distances(v, codes, wide, self.curvature, self.aggregation).sort(dim=1, stable=True)
             return codes.gather(1, order.unsqueeze(-1).expand_as(codes)), distance
 
@@ -168,6 +176,7 @@ class Coder(nn.Module):
             self.codebooks.to(numerics.wide_dtype(self.codebooks)),
             ball.gap(self.codebooks, self.curvature),
         )
+        self._check_inside(self.codebooks, book_gaps.squeeze(-1))
 
         def vectors(rows: Tensor) -> Tensor:
             columns = rows.long().unbind(-1)

@@ -273,16 +273,11 @@ class ResidualQuantizer(Coder, Pretrained):
         return RowWeights(weights, depths)
 
     def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
-        codebooks = self.codebooks.to(points.dtype)
+        given = points, gaps, self.codebooks.to(points.dtype), self._table(points.dtype), self.curvature, rows
         if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment == "first"):
-            return transport_route(
-                points, gaps, codebooks, self.curvature, rows, aggregation=self.aggregation, discount=self.discount
-            )
+            return transport_route(*given, aggregation=self.aggregation, discount=self.discount)
         return attached_route(
-            points,
-            codebooks,
-            self.curvature,
-            rows,
+            *given,
             aggregation=self.aggregation,
             gradient=self.gradient,
             commitment=self.commitment,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball, gradients
-from ghrq.geometry.nearest import code_table, nearest
+from ghrq.geometry.nearest import CodeTable
 from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
 
 Gradient = Literal["transport", "identity"]
@@ -64,7 +64,9 @@ def squared_distance(x: Tensor, y: Tensor, c: float) -> Tensor:
 
 def attached_route(
     z: Tensor,
+    gap: Tensor,
     codebooks: Tensor,
+    table: CodeTable,
     c: float,
     rows: RowWeights,
     *,
@@ -73,41 +75,53 @@ def attached_route(
     commitment: Commitment,
     discount: bool,
 ) -> Routed:
-    """Any combination of ``aggregation``, ``gradient`` and ``commitment``, by autograd. ``z (n, d)``."""
-    r, parts, codes, residuals, codebook_loss, commitment_loss = z, [], [], [], [], []
-    for i in range(codebooks.shape[0]):
-        index = nearest(r.detach(), codebooks[i].detach(), c)
-        q = codebooks[i].index_select(0, index)
+    """Any combination of ``aggregation``, ``gradient`` and ``commitment``, by autograd.
+
+    ``z (n, d)`` and its gaps ``(n, 1)``; ``table`` is that of the ``codebooks``. The codes are those of
+    :func:`walk`, as in every other path; autograd follows the cascade along them.
+    """
+    with torch.no_grad():
+        steps = list(walk(z.detach(), gap, table, c, aggregation, codebooks.shape[0]))
+    r, parts, codebook_loss, commitment_loss = z, [], [], []
+    for i, step in enumerate(steps):
+        q = codebooks[i].index_select(0, step.chosen)
         weights = rows.stage(i)
         pulled = r if i == 0 or commitment == "every" else r.detach()
         codebook_loss.append((weights * squared_distance(r.detach(), q, c)).sum())
         commitment_loss.append((weights * squared_distance(pulled, q.detach(), c)).sum())
         part = gradients.straight_through(r, q) if gradient == "identity" else q.detach()
         parts.append(part if rows.depths is None else torch.where((rows.depths > i).unsqueeze(-1), part, 0.0))
-        codes.append(index)
-        residuals.append(r.detach())
         r = residual(r, part, c, aggregation)
         if gradient == "transport" and commitment == "first":
             r = r.detach()
     total = aggregate(parts, c, aggregation)
     if gradient == "transport":
         total = Sum(gradients.transport_through(z, ball.gap(z.detach(), c), *total, c, discount), total.gap)
-    return Routed(*total, torch.stack(codes, -1), torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
+    codes, residuals = torch.stack([s.chosen for s in steps], dim=-1), [s.residual for s in steps]
+    return Routed(*total, codes, torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
 
 
 def transport_route(
-    z: Tensor, gap: Tensor, codebooks: Tensor, c: float, rows: RowWeights, *, aggregation: Aggregation, discount: bool
+    z: Tensor,
+    gap: Tensor,
+    codebooks: Tensor,
+    table: CodeTable,
+    c: float,
+    rows: RowWeights,
+    *,
+    aggregation: Aggregation,
+    discount: bool,
 ) -> Routed:
     """``gradient="transport", commitment="first"`` in closed form; at ``c = 0`` the ordinary Euclidean estimator.
 
-    ``z (n, d)`` and its gaps ``(n, 1)``. The definition is :func:`attached_route`.
+    Arguments and definition: :func:`attached_route`.
 
     The gradients of the losses are computed in the forward pass: ``∇_q d(r,q)²`` is a multiple of the left residual
     ``(-q) ⊕ r``, which the cascade computes anyway.
     """
     learning = codebooks.requires_grad and torch.is_grad_enabled()
     with torch.no_grad():
-        steps = list(walk(z, gap, code_table(codebooks, c), c, aggregation, codebooks.shape[0]))
+        steps = list(walk(z, gap, table, c, aggregation, codebooks.shape[0]))
         first, code_gaps = steps[0], torch.stack([s.code_gap for s in steps])
         weights = rows.stages(len(steps)).unsqueeze(-1)
         squared, factor = gradients.squared_distance(

@@ -5,10 +5,14 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ghrq.geometry import numerics
 from ghrq.system import distributed
 
 TARGET_RADIUS = 0.5
 DECAY = 0.99
+
+# Longer vectors count as this long: the multiplier and its inverse are float32.
+_LONGEST = 1e30
 
 
 class EncoderScale(nn.Module):
@@ -32,6 +36,8 @@ class EncoderScale(nn.Module):
     def update(self, v: Tensor, weights: Tensor | None) -> None:
         """Update from a batch of tangent vectors ``v (n, d)``; rows of weight 0 are ignored."""
         norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
+        if not numerics.below(norms, 1e15):  # the squares may overflow in float32
+            norms = numerics.norm(v.detach()).squeeze(-1).clamp(max=_LONGEST).float()
         if weights is not None:
             norms = torch.where(weights > 0, norms, torch.nan)
         median = norms.nanmedian()

@@ -56,7 +56,7 @@ def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
             f"expected a boolean mask of shape {tuple(z.shape[:-1])}, got {mask.dtype} of shape {tuple(mask.shape)}"
         )
     # A sum is one fast pass, and finite if all values are; it may also overflow, so a second check follows.
-    if not _has_values(z) or math.isfinite(z.sum().item()):
+    if not has_values(z) or math.isfinite(z.sum().item()):
         return
     bad = ~z.isfinite().all(-1)
     bad = bad if mask is None else bad & mask
@@ -77,7 +77,7 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
         )
     if codes.dtype.is_floating_point or codes.dtype.is_complex or codes.dtype == torch.bool:
         raise ValueError(f"expected integer codes, got {codes.dtype}")
-    if _has_values(codes) and codes.numel():
+    if has_values(codes) and codes.numel():
         low, high = (int(value) for value in codes.long().aminmax())
         if low < 0 or high >= codebook_size:
             wrong = low if low < 0 else high
@@ -86,7 +86,8 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
             )
 
 
-def _has_values(tensor: Tensor) -> bool:
+def has_values(tensor: Tensor) -> bool:
+    """Whether the values can be looked at without waiting: in eager mode on the CPU, outside torch.func."""
     if torch.compiler.is_compiling() or tensor.device.type != "cpu":
         return False
     # Inside torch.func transforms there are no values.

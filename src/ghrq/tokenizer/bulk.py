@@ -1,7 +1,8 @@
 """Encode and decode whole tables, batch by batch, on this machine or on a Ray cluster.
 
 Memory holds the codes of all rows (a byte each with at most 256 codes a stage) and 8 bytes a row to find duplicate ids:
-collisions can only be resolved when all codes are known. Vectors and ids are read again where they are needed again.
+collisions can only be resolved when all codes are known. Vectors and ids are read again where they are needed again;
+a table whose file has changed since it was opened is an error, so that ids and codes always belong together.
 """
 
 import tempfile
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from ghrq.data.tables import CODES_COLUMN, TableLayout, VectorTable, batch_rows, check_distinct, hash_ids, open_writer
-from ghrq.data.tables.columns import place
+from ghrq.data.tables.columns import listed, place
 from ghrq.ids import collisions
 from ghrq.system.errors import UserError
 from ghrq.system.memory import check_room
@@ -240,9 +241,10 @@ def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
         wrong = np.flatnonzero(hash_ids(mine) != hash_ids(theirs))
         if len(wrong):
             row = int(wrong[0])
+            item = f"{listed([codes.id_name])} {mine[row]}"
             raise UserError(
-                f"{place(codes.path, first + row)} is of {codes.id_name} {mine[row]}, in {table.path} that row is "
-                f"{theirs[row]}: encode this table again, or name its ids with --id"
+                f"{place(codes.path, first + row)} is of {item}, in {table.path} that row is {theirs[row]}: "
+                "encode this table again, or name its ids with --id"
             )
         first += len(mine)
 

@@ -152,19 +152,36 @@ def id_array(where: Where, array: Any, name: str) -> Any:
     if pa.types.is_integer(array.type):
         return array if pa.types.is_uint64(array.type) else array.cast(pa.int64())
     if _is_text(array.type):
-        return array.cast(pa.large_string())
+        try:
+            return _checked_text(array, pa.large_string())
+        except pa.ArrowInvalid:
+            texts = enumerate(array.cast(pa.large_binary()).to_pylist())
+            wrong = [row for row, text in texts if text.decode(errors="ignore").encode() != text]
+            raise BadRowsError.at(where, np.array(wrong), f"column {name!r} is not text in UTF-8") from None
     raise UserError(
         f"{where.path}: ids have to be text or whole numbers, column {name!r} holds {array.type}: "
         "name another column with --id, or convert it"
     )
 
 
+def shown(value: Any) -> str:
+    """An Arrow scalar for a message: empty for a null, and bytes that are not UTF-8 become the character U+FFFD."""
+    if not value.is_valid:
+        return ""
+    return bytes(value.cast(pa.large_binary()).as_py()).decode(errors="replace") if _is_text(value.type) else str(value)
+
+
+def _checked_text(array: Any, kind: Any) -> Any:
+    """Cast to text; Parquet does not check that it is UTF-8, but a cast from bytes does."""
+    return array.cast(pa.large_binary()).cast(kind)
+
+
 def text_array(path: Path, array: Any, name: str) -> Any:
     """Labels as an Arrow array of text; a list, such as a path of categories, becomes one text joined by ``' > '``."""
     try:
         if _is_list(array.type):
-            return pc.binary_join(array.cast(pa.list_(pa.string())), " > ")
-        return array.cast(pa.string())
+            array = pc.binary_join(array.cast(pa.list_(pa.string())), " > ")
+        return _checked_text(array.cast(pa.string()), pa.string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise UserError(f"{path}: column {name!r} holds {array.type}, which cannot be a label: name another") from error
 
@@ -220,8 +237,8 @@ def _parsed(where: Where, array: Any, name: str) -> Any:
 
     def parse(texts: Any) -> Any:
         """The lists, ``None`` if one of the texts cannot be parsed."""
-        parts = pc.split_pattern_regex(pc.utf8_trim(texts, " \t\r\n[]"), r"\s*,\s*|\s+")
         try:
+            parts = pc.split_pattern_regex(pc.utf8_trim(texts, " \t\r\n[]"), r"\s*,\s*|\s+")
             return parts.cast(pa.list_(pa.float64()))
         except pa.ArrowInvalid:
             return None
@@ -229,7 +246,7 @@ def _parsed(where: Where, array: Any, name: str) -> Any:
     if (lists := parse(array)) is not None:
         return lists
     wrong = np.array([row for row in range(len(array)) if parse(array[row : row + 1]) is None], dtype=np.int64)
-    shown = array[int(wrong[0])].as_py()
-    shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
-    reason = f"column {name!r} is {shown!r}, expected numbers such as [0.1, 0.2]"
+    text = shown(array[int(wrong[0])])
+    text = text if len(text) <= 40 else f"{text[:40]}…"
+    reason = f"column {name!r} is {text!r}, expected numbers such as [0.1, 0.2]"
     raise BadRowsError.at(where, wrong, reason, ", or name another column with --column")

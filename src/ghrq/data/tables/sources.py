@@ -1,5 +1,6 @@
 """Parquet and NumPy files as streams of Arrow record batches, from any row on."""
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -13,9 +14,13 @@ from pyarrow import parquet
 from ghrq.system import files
 from ghrq.system.errors import UserError
 from ghrq.system.inputs import InputFile, one_line
+from ghrq.system.memory import check_room
 
 # Rows read at once.
 ROWS_READ = 16384
+
+# Copies of a batch while it is read, converted and encoded.
+_COPIES = 3
 
 # Bytes of the read buffer of a Parquet column; without one, Parquet reads a whole row group into memory.
 _BUFFER = 2**20
@@ -54,7 +59,7 @@ class ParquetSource:
     def __init__(self, path: Path) -> None:
         self.path, paths = path, [path]
         self.manifest: dict[str, Any] = {}
-        if path.is_dir():
+        if os.path.isdir(path):  # unlike the method of Path, no error for a name that is too long
             paths = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
             if not paths:
                 raise UserError(f"the folder {path} has no *.parquet in it: name a table, or a folder of its parts")
@@ -84,6 +89,7 @@ class ParquetSource:
                 skip = max(start - (ends[wanted[0]] - groups[wanted[0]]), 0)
                 schema = pa.schema([self.schema.field(name) for name in names])
                 with part.reading("parquet"), self._open(part) as file:
+                    _check_batch_fits(part.path, file.metadata, wanted, schema.names)
                     batches = file.iter_batches(ROWS_READ, row_groups=wanted, columns=schema.names, use_threads=False)
                     for batch in from_row(skip, batches):
                         part.check_unchanged()
@@ -111,18 +117,26 @@ class ArraySource:
         number = pa.from_numpy_dtype(array.dtype.newbyteorder("="))
         self.schema = pa.schema([(ARRAY_COLUMN, pa.list_(number, array.shape[1]))])
         self.rows, self._dim = array.shape
+        self._dtype, self._offset, self._by_columns = array.dtype, array.offset, not array.flags.c_contiguous
         self.cuts = range(0, self.rows, ROWS_READ)  # reading can start anywhere, these are enough
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
-        """Maps the file again for each batch: pages of a map that stays open would count as memory in use."""
+        """Reads rows by plain reads: a file that is cut off while it is mapped would end the process."""
         for first in range(start, self.rows, ROWS_READ):
             with self._file.reading("a NumPy array"):
-                values = np.array(self._array()[first : first + ROWS_READ], order="C")
+                values = self._rows_from(first, min(ROWS_READ, self.rows - first))
                 flat = pa.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
                 lists = pa.FixedSizeListArray.from_arrays(flat, self._dim)
             yield pa.record_batch([lists for _ in names], names=list(names))
 
-    def _array(self) -> npt.NDArray[Any]:
+    def _rows_from(self, first: int, count: int) -> npt.NDArray[Any]:
+        """``count`` rows ``(count, d)``."""
+        if self._by_columns:  # mapped again for each batch: pages of a map that stays open would count as memory in use
+            return np.array(self._array()[first : first + count], order="C")
+        offset = self._offset + first * self._dim * self._dtype.itemsize
+        return np.fromfile(self.path, self._dtype, count * self._dim, offset=offset).reshape(count, self._dim)
+
+    def _array(self) -> np.memmap[Any, Any]:
         try:
             return np.load(self.path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
@@ -132,6 +146,16 @@ class ArraySource:
                 f"{self.path} holds Python objects, expected rows of numbers (n, d): save it as numbers, "
                 "with np.stack(rows).astype(np.float32)"
             ) from error
+
+
+def _check_batch_fits(path: Path, metadata: Any, groups: Sequence[int], names: Sequence[str]) -> None:
+    """Raise an error if rows that are read at once do not fit into memory: a few bytes of Parquet may be long lists."""
+    for group in map(metadata.row_group, groups):
+        columns = [group.column(index) for index in range(group.num_columns)]
+        numbers = sum(column.num_values for column in columns if column.path_in_schema.startswith(tuple(names)))
+        rows = min(group.num_rows, ROWS_READ)
+        needed = _COPIES * 8 * numbers * rows // max(group.num_rows, 1)
+        check_room(needed, f"{path}: reading {rows:,} rows", "write it with shorter lists")
 
 
 def _manifest(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:

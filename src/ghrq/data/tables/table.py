@@ -45,8 +45,8 @@ class SkippedRow(NamedTuple):
     """A row that was left out."""
 
     row: int
-    id: Any
-    """``None`` if it has none."""
+    id: str
+    """Empty if it has none."""
     reason: str
 
 
@@ -211,11 +211,10 @@ class VectorTable:
                         break
                     except columns.BadRowsError as error:
                         bad = error.rows
-                        ids = pa.array(rows) if self._id is None else records.column(self._id)
-                        names = ids.take(pa.array(bad)).to_pylist()
+                        ids = None if self._id is None else records.column(self._id)
                         skipped += [
-                            SkippedRow(row, name, error.reason)
-                            for row, name in zip(rows[bad].tolist(), names, strict=True)
+                            SkippedRow(int(rows[row]), "" if ids is None else columns.shown(ids[row]), error.reason)
+                            for row in bad.tolist()
                         ]
                         kept = np.delete(np.arange(len(rows)), bad)
                         rows, records = rows[kept], records.take(pa.array(kept))
@@ -294,7 +293,7 @@ def open_codes(path: str | os.PathLike[str]) -> VectorTable:
 def _source(path: Path, text: Collection[str]) -> Source:
     """The reader of a file; columns in ``text`` keep their spelling."""
     name = path.name.lower().removesuffix(".gz")
-    if path.is_dir() or name.endswith(".parquet"):
+    if os.path.isdir(path) or name.endswith(".parquet"):
         return ParquetSource(path)
     if name.endswith(".npy"):
         return ArraySource(path)

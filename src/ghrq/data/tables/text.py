@@ -1,5 +1,6 @@
 """CSV and JSON lines as streams of Arrow record batches, parsed by pyarrow. A first pass counts the rows."""
 
+import codecs
 import gzip
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -33,6 +34,12 @@ _WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,17})$"
 
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 
+# Lists and objects in each other: some 20,000 crash pyarrow's parser of JSON.
+_DEEPEST = 500
+_SIMPLE = re.compile(rb"\{(?:\[\])*\}")  # the brackets of an object of values and lists
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
+
 # Bytes of the header that are searched for the separator.
 _HEADER_BYTES = 2**16
 
@@ -52,14 +59,14 @@ class CsvSource:
         self.manifest: dict[str, Any] = {}
         _check_separator(self._file)
         with _parsing(self._file, "CSV", _CSV_FIRST), self._open() as reader:
-            found, first = reader.schema, next(iter(reader), None)
+            names, first = reader.schema.names, next(iter(reader), None)
 
         def kind(column: int, name: str) -> Any:
             number = first is None or _mostly_numbers(first.column(column))
             return pa.float64() if number and name not in text else pa.string()
 
-        self.schema = pa.schema([(name, kind(column, name)) for column, name in enumerate(found.names)])
-        self._text = [name for name in found.names if name in text]
+        self.schema = pa.schema([(name, kind(column, name)) for column, name in enumerate(names)])
+        self._text = [name for name in names if name in text]
 
     @property
     def rows(self) -> int:
@@ -110,15 +117,11 @@ class JsonLinesSource:
     def __init__(self, path: Path, text: Collection[str]) -> None:
         self.path, self._file = path, InputFile(path)
         self.manifest: dict[str, Any] = {}
-        if not any(self._lines()):
+        self.rows = self._count()
+        if not self.rows:
             raise UserError(f"{path} is empty: expected one JSON object a line")
         with _parsing(self._file, "JSON lines", 0), self._open(None) as reader:
             self.schema = pa.schema([(field.name, _widened(field.name, field.type, text)) for field in reader.schema])
-
-    @cached_property
-    def rows(self) -> int:
-        """Number of lines that are not blank."""
-        return sum(self._lines())
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Parses from the first line on, whatever ``start`` is."""
@@ -137,13 +140,18 @@ class JsonLinesSource:
                     break
                 yield batch
                 rows += len(batch)
-        if rows != self.rows:
-            raise UserError(f"{self.path} has {self.rows} lines but {rows} JSON objects: put one object on a line")
 
-    def _lines(self) -> Iterator[bool]:
-        """For each line, whether there is something on it."""
+    def _count(self) -> int:
+        """The number of lines that are not blank. What would crash pyarrow's parser is an error."""
+        rows = 0
         with self._file.reading("JSON lines"), _opened(self.path) as file:
-            yield from (bool(line.strip()) for line in file)
+            while line := file.readline(2 * _BLOCK):
+                problem = "more bytes than can be read at once" if len(line) == 2 * _BLOCK else _problem(line.strip())
+                if problem:
+                    where = place(self.path, rows)
+                    raise UserError(f"{where} cannot be read as JSON lines, it has {problem}: put one object on a line")
+                rows += not line.isspace()
+        return rows
 
     def _open(self, schema: Any) -> Any:
         fields = "infer" if schema is None else "ignore"
@@ -152,6 +160,27 @@ class JsonLinesSource:
             read_options=json.ReadOptions(block_size=_BLOCK),
             parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=fields),
         )
+
+
+def _problem(line: bytes) -> str:
+    """Why a line, without space around it, cannot be one JSON object, as far as its brackets tell; empty if it can."""
+    if not line:
+        return ""
+    if b"\\" in line:
+        line = _ESCAPED.sub(b"", line)
+    brackets = b"".join(line.translate(None, _NO_BRACKETS).split(b'"')[::2])  # not those in texts
+    if line.removeprefix(codecs.BOM_UTF8)[:1] != b"{" or line[-1:] != b"}":
+        return "no whole object"
+    if _SIMPLE.fullmatch(brackets):
+        return ""
+    depth = 0
+    for index, bracket in enumerate(brackets):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > _DEEPEST:
+            return "too many lists or objects inside of each other"
+        if depth <= 0 and index < len(brackets) - 1:
+            return "more than one object"
+    return "no whole object" if depth else ""
 
 
 def _widened(name: str, kind: Any, text: Collection[str]) -> Any:

@@ -39,7 +39,7 @@ class TableLayout(NamedTuple):
 
     def named(self, *arrays: str) -> list[str]:
         """The columns of a file: that of the ids, called ``id`` if its name is that of another, and ``arrays``."""
-        return ["id" if self.id_name in arrays else self.id_name, *arrays]
+        return ["id" if self.id_name in (self.name, *arrays) else self.id_name, *arrays]
 
 
 class Writer:
@@ -124,6 +124,8 @@ class _JsonLinesWriter(Writer):
         lists = pc.binary_join_element_wise(*numbers, pa.scalar(", ", pa.large_string()))
         encode = json.JSONEncoder(ensure_ascii=False).encode
         id_key, key = map(encode, self._layout.named(self._layout.name))
+        if pa.types.is_uint64(ids.type):  # readers of JSON know numbers up to 2^63 at most
+            ids = ids.cast(pa.large_string())
         rows = zip(ids.to_pylist(), lists.to_pylist(), strict=True)
         self._file.writelines(f"{{{id_key}: {encode(name)}, {key}: [{inside}]}}\n".encode() for name, inside in rows)
 
