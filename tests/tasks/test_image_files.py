@@ -1,6 +1,7 @@
 """Image files to codes and back, by the commands."""
 
 import io
+import json
 import os
 import random
 import resource
@@ -13,6 +14,7 @@ import torch
 from PIL import Image as Pillow
 from small_image import small
 
+from ghrq.data.images import load
 from ghrq.models import ImageTokenizer
 from ghrq.models.image_files import decode_file, encode_file, fingerprint
 from ghrq.system.progress import Progress
@@ -28,8 +30,8 @@ def load_tokenizer(run: Path) -> ImageTokenizer:
 def test_an_image_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     Pillow.fromarray(random.integers(0, 256, (30, 45, 3), dtype=np.uint8)).save("mine.png")
-    code, out, err = ghrq("image", "encode", run, "mine.png", "--out", "mine.npz")
-    assert (code, err) == (0, "")
+    code, out, _ = ghrq("image", "encode", run, "mine.png", "--out", "mine.npz")
+    assert code == 0
     assert "12 × 8 positions" in out
     tokenizer = load_tokenizer(run)
     codes = np.load("mine.npz")["codes"]
@@ -41,6 +43,35 @@ def test_an_image_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path)
             found = np.asarray(back)
         expected = tokenizer.decode(torch.from_numpy(codes[None, ..., :depth].astype(np.int64)), (30, 45))[0, 0]
         np.testing.assert_array_equal(found, (255 * expected).round().byte().numpy())
+
+
+def test_the_error_of_an_image_is_told_beside_that_of_the_test_images(run: Path, ghrq, tmp_path: Path) -> None:
+    tokenizer, random = load_tokenizer(run), np.random.default_rng(0)
+    own = json.loads((run / "results.json").read_text())["mse"]
+    assert tokenizer.config.test_error == own
+    digits = load("digits", split="test").pixels
+    Pillow.fromarray(digits[0, 0].numpy()).save("digit.png")
+    Pillow.fromarray(random.integers(0, 256, (9, 13), dtype=np.uint8)).save("noise.png")
+    code, out, err = ghrq("image", "encode", run, "digit.png", "--out", "digit.npz")
+    assert (code, err) == (0, "")
+    back = tokenizer.decode(tokenizer.encode(digits[:1]))
+    error = float((back - digits[:1] / 255).square().mean())
+    assert f"{error:.2g} for the image, {own:.2g} for the images it was tested on (mean squared" in out
+
+    tokenizer.config = tokenizer.config.model_copy(update={"test_error": own / 100})  # as of one trained for longer
+    tokenizer.save_pretrained("better")
+    code, out, err = ghrq("image", "encode", "better", "digit.png", "noise.png", "--out", "codes")
+    assert code == 0
+    assert f"for the images, on average, {own / 100:.2g} for the images it was tested on" in out
+    assert [line.split()[:2] for line in err.splitlines()] == [["warning:", "digit.png"], ["warning:", "noise.png"]]
+    times = [float(line.split("with ")[1].split()[0]) for line in err.splitlines()]
+    assert times[0] == round(100 * error / own)
+
+    tokenizer.config = tokenizer.config.model_copy(update={"test_error": None})
+    tokenizer.save_pretrained("old")
+    code, out, err = ghrq("image", "encode", "old", "noise.png", "--out", "noise.npz")
+    assert (code, err) == (0, "")
+    assert "for the image, unknown for this model" in out
 
 
 @pytest.mark.parametrize("positions", [1, 40, 12 * 9])
@@ -55,8 +86,11 @@ def test_a_large_image_is_coded_strip_by_strip_as_in_one_piece(
     monkeypatch.setattr("ghrq.models.image_files._STRIP", positions)
     parts = encode_file(tokenizer, tmp_path / "mine.png", tmp_path / "parts.npz", told)
     decode_file(tokenizer, tmp_path / "whole.npz", tmp_path / "parts.png", told)
-    assert whole.codes.shape == (23, 12, 3)
-    assert torch.equal(parts.codes, whole.codes)
+    assert whole.content.codes.shape == (23, 12, 3)
+    assert torch.equal(parts.content.codes, whole.content.codes)
+    with Pillow.open(tmp_path / "mine.png") as given, Pillow.open(tmp_path / "whole.png") as back:
+        error = np.square((np.asarray(given, float) - np.asarray(back, float)) / 255).mean()
+    assert parts.error == pytest.approx(whole.error, rel=1e-3) == pytest.approx(error, rel=1e-2)
     with Pillow.open(tmp_path / "whole.png") as first, Pillow.open(tmp_path / "parts.png") as second:
         # Sums in another order may round the other way.
         np.testing.assert_allclose(np.asarray(second, dtype=int), np.asarray(first, dtype=int), atol=1)

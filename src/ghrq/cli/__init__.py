@@ -58,6 +58,9 @@ def main(arguments: list[str] | None = None) -> None:
         if cause is not None:
             _print_error("stopped")
         _exit(end.code if cause is None else exit_code(cause))
+    except KeyboardInterrupt as error:  # before typer has begun to look for one
+        _print_error("stopped")
+        _exit(exit_code(error))
     except (UserError, StoppedError) as error:
         if _debug:
             raise

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ghrq.data.images import folder
 from ghrq.data.npz import read_headers
-from ghrq.models.image_tokenizer import ImageTokenizer, as_bytes
+from ghrq.models.image_tokenizer import ImageTokenizer, as_bytes, as_floats
 from ghrq.nets.convolutional import STRIDE, grid_of
 from ghrq.system import files
 from ghrq.system.errors import UserError, require
@@ -41,24 +41,37 @@ class ImageCodes(NamedTuple):
     """Height and width of the image."""
 
 
-def encode_file(tokenizer: ImageTokenizer, image: Path, out: Path, progress: Progress) -> ImageCodes:
-    """Write the codes of an image of any size to an ``.npz`` file."""
+class Encoded(NamedTuple):
+    """The codes of an image, and what they lose of it."""
+
+    content: ImageCodes
+    error: float
+    """The mean squared error of the image of the codes, pixels from 0 to 1."""
+
+
+def encode_file(tokenizer: ImageTokenizer, image: Path, out: Path, progress: Progress) -> Encoded:
+    """Write the codes of an image of any size to an ``.npz`` file, and turn them back to measure the error."""
     pixels = folder.read_image(image, None, tokenizer.encoder.channels)
     parts = []
     for strip in _strips(grid_of(*pixels.shape[1:]), progress):
         seen = pixels[:, STRIDE * strip.low : STRIDE * strip.high]
         parts.append(tokenizer.encode(seen.unsqueeze(0))[0, strip.start - strip.low : strip.stop - strip.low])
-    codes = torch.cat(parts)
+    found = ImageCodes(torch.cat(parts), (pixels.shape[1], pixels.shape[2]))
+    error, row = 0.0, 0
+    for decoded in _decoded(tokenizer, found, None, progress):
+        given = as_floats(pixels[:, row : row + decoded.shape[1]])
+        error += float((decoded - given).double().square().sum())
+        row += decoded.shape[1]
     written = io.BytesIO()
     np.savez_compressed(
         written,
-        codes=codes.to(torch.int32).numpy(),
-        size=np.array(pixels.shape[1:]),
+        codes=found.codes.to(torch.int32).numpy(),
+        size=np.array(found.size),
         tokenizer=np.array(fingerprint(tokenizer)),
     )
     with files.telling(out):
         files.write(out, written.getvalue())
-    return ImageCodes(codes, (pixels.shape[1], pixels.shape[2]))
+    return Encoded(found, error / pixels.numel())
 
 
 def decode_file(
@@ -69,13 +82,7 @@ def decode_file(
     found = _read(path, tokenizer)
     if depth is not None and not 1 <= depth <= stages:
         raise UserError(f"--depth {depth}: expected 1 to {stages}, the codes of a position")
-    height, width = found.size
-    parts = []
-    for strip in _strips(grid_of(height, width), progress):
-        rows = min(height, STRIDE * strip.high) - STRIDE * strip.low
-        seen = as_bytes(tokenizer.decode(found.codes[None, strip.low : strip.high, :, :depth], (rows, width)))[0]
-        parts.append(seen[:, STRIDE * (strip.start - strip.low) : STRIDE * (strip.stop - strip.low)])
-    pixels = torch.cat(parts, dim=1)
+    pixels = torch.cat([as_bytes(strip) for strip in _decoded(tokenizer, found, depth, progress)], dim=1)
     values = pixels.permute(1, 2, 0).squeeze(-1).numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()
     image, written = require("PIL.Image", "image").fromarray(np.ascontiguousarray(values)), io.BytesIO()
     try:
@@ -85,6 +92,15 @@ def decode_file(
     with files.telling(out):
         files.write(out, written.getvalue())
     return found
+
+
+def _decoded(tokenizer: ImageTokenizer, found: ImageCodes, depth: int | None, progress: Progress) -> Iterator[Tensor]:
+    """The image of the first ``depth`` codes, floats from 0 to 1, in strips ``(channels, rows, width)``."""
+    height, width = found.size
+    for strip in _strips(grid_of(height, width), progress):
+        rows = min(height, STRIDE * strip.high) - STRIDE * strip.low
+        seen = tokenizer.decode(found.codes[None, strip.low : strip.high, :, :depth], (rows, width))[0]
+        yield seen[:, STRIDE * (strip.start - strip.low) : STRIDE * (strip.stop - strip.low)]
 
 
 class _Strip(NamedTuple):

@@ -1,5 +1,6 @@
 """Atomic writes: a file is complete or not there, whatever happens while it is written."""
 
+import errno
 import hashlib
 import json
 import math
@@ -7,12 +8,17 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ghrq.system.errors import UserError
+
+# Of JSON and TOML that is not trusted: tables in tables, bits of an integer, dots in TOML (tomllib needs a time that
+# grows with the square of the dots of a key).
+_DEEPEST, _LARGEST, _DOTS = 100, 1000, 5000
 
 
 @contextmanager
@@ -68,7 +74,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON object; if the file is damaged, the message ends with ``remedy``."""
     try:
-        value = json.loads(path.read_text("utf-8"))
+        value = parse_json(read_text(path))
     except ValueError as error:  # not JSON, or not UTF-8
         raise UserError(f"{path} is damaged, it is not valid JSON ({error}): {remedy}") from error
     except OSError as error:
@@ -76,6 +82,43 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path} is damaged, it does not hold a table: {remedy}")
     return value
+
+
+def read_text(path: Path) -> str:
+    """The text of a regular file in UTF-8. Anything else is an ``OSError``: a pipe would block."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.read_text("utf-8")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text that is not trusted: whatever is wrong with it is a ``ValueError``."""
+    return _parse(json.loads, text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table of a TOML text that is not trusted: whatever is wrong with it is a ``ValueError``."""
+    if text.count(".") > _DOTS:
+        raise ValueError(f"it has more than {_DOTS:,} dots, too many for settings")
+    table: dict[str, Any] = _parse(tomllib.loads, text)
+    return table
+
+
+def _parse(loads: Callable[[Any], Any], text: str | bytes) -> Any:
+    """``loads(text)``, no deeper than recursive functions can follow, and with integers that fit into a float."""
+    try:
+        value = loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [value]
+    for _ in range(_DEEPEST):
+        if any(isinstance(each, int) and each.bit_length() > _LARGEST for each in level):
+            raise ValueError("it has an integer of more than 300 digits")
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [item for items in inner for item in items]
+        if not level:
+            return value
+    raise ValueError("it is nested too deeply")
 
 
 def plain(value: Any) -> Any:

@@ -144,6 +144,6 @@ def _evaluate(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
 def _note_other_versions(run: Run, progress: Progress) -> None:
     before = run.environment.get("versions", {})
     now = environment(run.recipe)["versions"]
-    other = [f"{name} {before[name]}, now {now[name]}" for name in before if before[name] != now.get(name)]
+    other = [f"{name} {before[name]}, now {now.get(name)}" for name in before if before[name] != now.get(name)]
     if other:
         progress.note(f"begun with {'; '.join(other)}: numbers may differ from those of an uninterrupted run")

@@ -1,6 +1,5 @@
 """Parquet and NumPy files as streams of Arrow record batches, from any row on."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
+from ghrq.system import files
 from ghrq.system.errors import UserError
 from ghrq.system.inputs import InputFile, one_line
 from ghrq.system.memory import check_room
@@ -160,8 +160,8 @@ def _check_batch_fits(path: Path, metadata: Any, groups: Sequence[int], names: S
 
 def _manifest(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
     try:
-        found = json.loads((metadata or {}).get(MANIFEST, b"{}"))
-    except (ValueError, RecursionError) as error:
+        found = files.parse_json((metadata or {}).get(MANIFEST, b"{}"))
+    except ValueError as error:
         raise UserError(f"{path}: its metadata are damaged ({one_line(error)}): write or copy it again") from error
     if not isinstance(found, dict):
         raise UserError(f"{path}: its metadata are damaged, they hold no JSON object: write or copy it again")
