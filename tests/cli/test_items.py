@@ -168,7 +168,14 @@ def test_a_cluster_that_does_not_answer_is_no_long_wait(option, ghrq, fitted, mo
 def test_an_array_can_be_fitted_on(ghrq, tmp_path, vectors):
     np.save(tmp_path / "vectors.npy", vectors)
     assert ghrq("fit", "vectors.npy", "--out", "tok/", *FIT, "--kind", "euclidean", "--collisions", "none")[0] == 0
-    assert ghrq("fit", "vectors.npy", "--out", "tok", *FIT, "--kind", "naive")[0] == 0  # in place of the first
+    before = {path.name: path.read_bytes() for path in (tmp_path / "tok").iterdir()}
+    again = ("fit", "vectors.npy", "--out", "tok", *FIT, "--kind", "naive")
+    code, out, err = ghrq(*again)
+    assert (code, out) == (2, "")
+    assert err == "error: tok holds config.json already: name a new folder, or replace what it holds with --force\n"
+    assert {path.name: path.read_bytes() for path in (tmp_path / "tok").iterdir()} == before
+    assert ghrq(*again, "--force")[0] == 0
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert json.loads((tmp_path / "tok" / "config.json").read_text())["params"]["kind"] == "naive"
     assert ghrq("encode", "tok", "vectors.npy", "--out", "ids.parquet")[0] == 0
     assert pq.read_table("ids.parquet").equals(pq.read_table("tok/ids.parquet"))
@@ -235,7 +242,7 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
     [
         (["fit", "ITEMS", "--out", "gone/tok"], "cannot write gone/tok: there is no folder gone: create it first"),
         (["fit", "ITEMS", "--out", "note.txt"], "note.txt is a file: give --out the name of a folder"),
-        (["fit", "ITEMS", "--out", "full"], "full has other files in it, such as mine.txt: give --out a new folder"),
+        (["fit", "ITEMS", "--out", "full"], "full holds other files, such as mine.txt: name a new folder"),
         (["fit", "ITEMS", "--out", "."], "would overwrite the input"),
         (["fit", "ITEMS", "--out", "/proc/tok"], "cannot write /proc/tok"),
         (["fit", "ITEMS", "--out", "tok", "--codes", "0"], "Invalid value for '--codes'"),

@@ -119,7 +119,7 @@ def test_a_damaged_file_does_not_hide_other_runs(tiny, tmp_path):
     assert (good.state, good.damaged) == ("interrupted", ())
     (tmp_path / "results-json" / "results.json").write_text("[1]")
     assert runs(tmp_path)[2].damaged == ("results.json",)
-    with pytest.raises(UserError, match=r"results\.json is damaged, .*: 'ghrq eval \S+results-json' replaces it"):
+    with pytest.raises(UserError, match=r"results\.json is damaged, .*: to replace it: ghrq eval \S+results-json"):
         _ = Run.open(tmp_path / "results-json").results
     with pytest.raises(UserError, match=r"environment\.json is damaged, it is not valid JSON .*: remove it"):
         _ = Run.open(tmp_path / "environment-json").environment

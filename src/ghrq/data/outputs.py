@@ -20,22 +20,23 @@ def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Pat
     for given in inputs:
         if path.resolve() == given.resolve() or given.resolve().is_relative_to(path.resolve()):
             raise UserError(f"{path} would overwrite the input {given}: give --out another name")
+    target = files.link_target(path)
     if formats is not None and path.is_dir():
         raise UserError(f"{path} is a folder: give --out the name of a file")
     if formats is None and path.is_file():
         raise UserError(f"{path} is a file: give --out the name of a folder")
-    _check_parent(path)
+    _check_parent(target)
     try:
-        tempfile.TemporaryFile(dir=path.parent).close()
+        tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
         raise UserError(f"cannot write {path} ({error.strerror}): give --out a folder you may write to") from error
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, replace: bool = True) -> Iterator[Path]:
     """:func:`ghrq.system.files.draft`, with errors that tell the user what to do."""
-    _check_parent(path)
-    with files.telling(path), files.draft(path) as temporary:
+    _check_parent(files.link_target(path))
+    with files.telling(path), files.draft(path, replace) as temporary:
         yield temporary
 
 

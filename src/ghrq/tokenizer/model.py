@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ghrq.nets.mlp import MLP
@@ -54,6 +55,28 @@ class Settings:
         object.__setattr__(self, "hidden", tuple(self.hidden))  # so that equal lists and tuples compare equal
 
 
+class LinearPlusMLP(MLP):
+    """``direct · x`` plus an :class:`MLP` that begins at 0: ``(..., sizes[0])`` -> ``(..., sizes[-1])``.
+
+    So it begins as any linear map that ``direct (sizes[-1], sizes[0])`` is set to. It is 0 in files of ghrq 0.1.0.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__(sizes)
+        self.direct = nn.Parameter(torch.zeros(sizes[-1], sizes[0]))
+        last = self[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sum of both."""
+        return F.linear(x, self.direct) + super().forward(x)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state_dict.setdefault(f"{prefix}direct", torch.zeros_like(self.direct))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 class Model(nn.Module):
     """Vectors -> standardised -> encoder -> quantizer, and back.
 
@@ -68,8 +91,8 @@ class Model(nn.Module):
         sizes = [features, *settings.hidden, settings.latent_dim]
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.standard = Standard(features)
-        self.encoder: nn.Module = MLP(sizes) if network else nn.Identity()
-        self.decoder: nn.Module = MLP(sizes[::-1]) if network else nn.Identity()
+        self.encoder: nn.Module = LinearPlusMLP(sizes) if network else nn.Identity()
+        self.decoder: nn.Module = LinearPlusMLP(sizes[::-1]) if network else nn.Identity()
         # Scale control in flat space, too, where it only changes units: so losses have the same weight everywhere.
         self.quantizer = ResidualQuantizer(
             settings.latent_dim if network else features,

@@ -199,8 +199,11 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
 
     # --- files ---------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors to ``folder`` atomically; an older tokenizer is replaced."""
+    def save(self, folder: str | Path, force: bool = False) -> None:
+        """Write config.json and model.safetensors to ``folder`` atomically.
+
+        IDs belong to one tokenizer, so an older one is only replaced with ``force``, and other files never.
+        """
         rq = self.quantizer_
         names = getattr(self, "feature_names_in_", None)
         config = {
@@ -210,7 +213,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else list(names),
         }
-        pretrained.save(Path(folder), self._format, config, self.model_.state_dict())
+        pretrained.save(Path(folder), self._format, config, self.model_.state_dict(), force)
 
     save_pretrained = save
 
@@ -222,7 +225,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             settings = Settings(**config["params"])
             with _random_state(np.random.default_rng(0)):
                 model = Model(config["n_features"], settings)
-            model.load_state_dict(weights)
+            pretrained.set_weights(model, weights, Path(folder))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise pretrained.not_fitting(Path(folder), cls._format, error) from error
         own = {"curvature": model.quantizer.curvature, "aggregation": model.quantizer.aggregation}
@@ -232,7 +235,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
                 f"{config['convention']}, its parameters mean {own} here: use the ghrq that wrote it, or fit the "
                 "tokenizer again"
             )
-        tokenizer = cls(**config["params"])
+        tokenizer = cls(**vars(settings))
         tokenizer.n_features_in_ = config["n_features"]
         if config["feature_names"] is not None:
             tokenizer.feature_names_in_ = np.array(config["feature_names"], dtype=object)
