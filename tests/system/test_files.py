@@ -142,6 +142,20 @@ def dead_process() -> int:
     return child
 
 
+def test_a_draft_of_a_draft_is_removed_too(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        with files.draft(tmp_path / "tok") as outer, files.draft(outer) as inner:
+            make(inner, "half")
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(names(tmp_path)) == 1
+    replace(tmp_path / "other")
+    assert len(names(tmp_path)) == 2
+    replace(tmp_path / "tok")
+    assert names(tmp_path) == ["other", "tok"]
+
+
 @pytest.mark.parametrize("empty", [False, True])
 def test_what_version_0_1_left_is_restored(empty: bool, tmp_path: Path) -> None:
     """Also into an empty folder, which the user may have made in its place."""

@@ -9,7 +9,7 @@ import typer
 
 from ghrq import __version__
 from ghrq.cli import experiments, image, items
-from ghrq.system import processes
+from ghrq.system import memory, processes
 from ghrq.system.errors import StoppedError, UserError, user_frame
 from ghrq.system.signals import exit_code, termination_raises
 
@@ -63,6 +63,13 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _print_error(str(error))
         _exit(error.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if _debug or not memory.is_exhausted(error):
+            raise
+        _print_error(
+            f"not enough memory ({str(error).partition(chr(10))[0] or 'none is left'}): give it less, or a larger machine"
+        )
+        _exit(1)
     except (ValueError, OSError) as error:
         # ValueError: a check of the library, most likely about a value in the recipe; the run's status.json has the
         # traceback. OSError: one that no command explains better, such as a standard output on a full disk.

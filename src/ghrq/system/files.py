@@ -181,9 +181,10 @@ def _machine() -> str:
 def _leftovers(path: Path) -> list[Path]:
     """Drafts of ``path`` (``.tmp``) and replaced folders (``.old``) that killed processes of this machine left.
 
-    The newest comes first. Names without a machine are those of ghrq 0.1.0.
+    The newest comes first. A draft may have been of another draft; names without a machine are those of ghrq 0.1.0.
     """
-    name = re.compile(rf"\.{re.escape(path.name)}\.(?:{re.escape(_machine())}\.)?(\d+)\.(?:tmp|old)")
+    ending = rf"\.(?:{re.escape(_machine())}\.)?(\d+)\.(?:tmp|old)"
+    name = re.compile(rf"\.+{re.escape(path.name)}(?:{ending})+")
     with suppress(OSError):  # another user's folder, or none
         matches = [(entry, name.fullmatch(entry.name)) for entry in path.parent.iterdir()]
         dead = [entry for entry, match in matches if match and _is_dead(int(match[1]))]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from ghrq.nets.mlp import MLP
 from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.residual import Kind
+from ghrq.system import memory
 from ghrq.system.checks import at_least, one_of
 from ghrq.tokenizer.standard import Standard
 
@@ -89,6 +91,10 @@ class Model(nn.Module):
         super().__init__()
         network = settings.engine == "autoencoder"
         sizes = [features, *settings.hidden, settings.latent_dim]
+        if network:
+            weights = features * settings.latent_dim + sum(given * made for given, made in pairwise(sizes))
+            told = f"networks of hidden={settings.hidden}, latent_dim={settings.latent_dim}"
+            memory.check_room(2 * 4 * weights, told, "lower one of them")
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.standard = Standard(features)
         self.encoder: nn.Module = LinearPlusMLP(sizes) if network else nn.Identity()
