@@ -70,6 +70,22 @@ def test_what_comes_back_is_the_same(tmp_path, engine):
         )
 
 
+def test_an_autoencoder_of_version_0_1_loads_as_it_was(tmp_path):
+    """Its networks had no linear part."""
+    tokenizer = Tokenizer(**SMALL, **(NETWORK | {"epochs": 1})).fit(clustered())
+    for network in (tokenizer.model_.encoder, tokenizer.model_.decoder):
+        network.direct.data.zero_()
+    tokenizer.save(tmp_path / "tok")
+    config, weights = pretrained.load(tmp_path / "tok", Tokenizer._format)
+    old = {name: tensor for name, tensor in weights.items() if not name.endswith(".direct")}
+    assert len(old) == len(weights) - 2
+    pretrained.save(tmp_path / "old", Tokenizer._format, config, old)
+    codes = tokenizer.encode(clustered())
+    found = Tokenizer.load(tmp_path / "old")
+    np.testing.assert_array_equal(found.encode(clustered()), codes)
+    np.testing.assert_array_equal(found.decode(codes), tokenizer.decode(codes))
+
+
 def test_config_says_what_it_is(folder):
     config = json.loads((folder / "config.json").read_text())
     assert config["format"] == "ghrq-tokenizer"
@@ -89,7 +105,7 @@ def test_parameters_that_were_set_after_the_fit_are_not_those_of_the_file(tmp_pa
 def test_only_force_replaces_a_tokenizer_and_nothing_replaces_other_files(folder):
     other = Tokenizer(num_stages=3, codebook_size=4).fit(clustered())
     for save in (other.save, other.save_pretrained):
-        with pytest.raises(UserError, match=r"tok holds config.json already: .* replace what it holds with force=True"):
+        with pytest.raises(UserError, match=r"tok holds config.json already: .* replace it all with force=True"):
             save(folder)
     assert Tokenizer.load(folder).num_stages == 2
     other.save(folder, force=True)

@@ -66,9 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (MemoryError, RuntimeError) as error:
         if _debug or not memory.is_exhausted(error):
             raise
-        _print_error(
-            f"not enough memory ({str(error).partition(chr(10))[0] or 'none is left'}): give it less, or a larger machine"
-        )
+        reason = (str(error).splitlines() or ["none is left"])[0]
+        _print_error(f"not enough memory ({reason}): give it less, or use a larger machine")
         _exit(1)
     except (ValueError, OSError) as error:
         # ValueError: a check of the library, most likely about a value in the recipe; the run's status.json has the

@@ -19,7 +19,7 @@ from ghrq.system.errors import UserError
 
 @contextmanager
 def draft(path: Path, replace: bool = True) -> Iterator[Path]:
-    """A temporary path beside ``path``, for a file or a folder, which takes the place of ``path`` unless an error occurs.
+    """A temporary path beside ``path``, for a file or a folder, which replaces ``path`` unless an error occurs.
 
     A symbolic link stays: what it leads to is replaced. With ``replace=False`` a folder that is not empty is an error.
     """

@@ -213,9 +213,7 @@ def check_replaceable(
     if others:
         raise UserError(f"{folder} holds other files, such as {others[0]}: name a new folder, or remove them first")
     if held and not force:
-        raise UserError(
-            f"{folder} holds {min(held)} already: name a new folder, or replace what it holds with {option}"
-        )
+        raise UserError(f"{folder} holds {min(held)} already: name a new folder, or replace it all with {option}")
 
 
 def not_fitting(folder: Path, form: Format, error: Exception) -> UserError:
