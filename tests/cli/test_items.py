@@ -303,6 +303,8 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["fit", "ITEMS", "--out", "full"], "full holds other files, such as mine.txt: name a new folder"),
         (["fit", "ITEMS", "--out", "."], "would overwrite the input"),
         (["fit", "ITEMS", "--out", "/proc/tok"], "cannot write /proc/tok"),
+        (["fit", "ITEMS", "--out", "n" * 300], "(File name too long): name another"),
+        (["fit", "ITEMS", "--out", "/dev/null"], "/dev/null is neither a file nor a folder"),
         (["fit", "ITEMS", "--out", "tok", "--codes", "0"], "Invalid value for '--codes'"),
         (["fit", "ITEMS", "--out", "tok", "--codes", "8", "--stages", "1000000000"], "TB of memory, there are"),
         (["fit", "ITEMS", "--out", "tok", "--codes", "1000000000"], "more rows, or --codes 400 or less"),

@@ -251,6 +251,8 @@ def test_values_that_mean_nothing_are_refused(folder, tokenizer, monkeypatch):
         ("standard.scale", torch.tensor(0.0), "scale"),
         ("standard.scale", torch.tensor(-1.0), "scale"),
         ("quantizer.scale.total", torch.tensor(0.0), "scale"),
+        ("quantizer.convention", torch.tensor([0, 10**18]), "unknown aggregation"),
+        ("quantizer.codebooks", state["quantizer.codebooks"].to(torch.int8), "torch.int8"),
     ]:
         write_unchecked(folder, monkeypatch, **{name: tensor})
         refused(folder, word, "again")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 
 import pytest
 
@@ -165,3 +166,31 @@ def test_of_two_new_runs_in_one_folder_the_first_stays(tiny, tmp_path, monkeypat
         Run.create(tmp_path / "run", tiny(seed=2))
     assert Run.open(tmp_path / "run").recipe.seed == 1
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_printed_commands_can_be_pasted(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("my run", "it's; rm -rf $HOME", "-x"):
+        run = Run.create(name, tiny())
+        words = shlex.split(run.go_on)
+        assert words[:3] == ["ghrq", "train", "--resume"]
+        assert (tmp_path / words[3]).samefile(run.folder)
+        assert not words[3].startswith("-")
+        with pytest.raises(UserError) as told:
+            Run.create(name, tiny())
+        assert str(told.value).endswith(run.go_on)
+        (run.folder / "results.json").write_text("[")
+        with pytest.raises(UserError) as told:
+            _ = run.results
+        assert shlex.split(str(told.value).partition("to replace it: ")[2])[:2] == ["ghrq", "eval"]
+
+
+def test_a_run_is_made_through_a_link(tiny, tmp_path):
+    (tmp_path / "far").mkdir()
+    for name in ("there", "nowhere"):
+        (tmp_path / name).symlink_to(tmp_path / "far" / name)
+    (tmp_path / "far" / "there").mkdir()
+    for name in ("there", "nowhere"):
+        Run.create(tmp_path / name, tiny())
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "far" / name / "recipe.toml").is_file()

@@ -1,5 +1,6 @@
 """Output files and folders of commands: checked before the work, then written atomically."""
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +18,10 @@ def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Pat
     """
     if formats is not None and path.suffix.lower() not in formats:
         raise UserError(f"cannot tell the format of {path}: expected a name that ends in {', '.join(formats)}")
-    for given in inputs:
-        if path.resolve() == given.resolve() or given.resolve().is_relative_to(path.resolve()):
-            raise UserError(f"{path} would overwrite the input {given}: give --out another name")
     target = files.link_target(path)
+    for given in inputs:
+        if Path(os.path.realpath(given)).is_relative_to(os.path.realpath(path)):  # the same, or in it
+            raise UserError(f"{path} would overwrite the input {given}: give --out another name")
     if formats is not None and path.is_dir():
         raise UserError(f"{path} is a folder: give --out the name of a file")
     if formats is None and path.is_file():

@@ -44,11 +44,12 @@ def draft(path: Path, replace: bool = True) -> Iterator[Path]:
 
 def link_target(path: Path) -> Path:
     """What a write to ``path`` replaces: ``path``, or the file or folder that it leads to as a symbolic link."""
-    target = Path(os.path.realpath(path)) if path.is_symlink() or path.name in ("", "..") else path
-    if target.is_symlink():
-        raise UserError(f"{path} is a symbolic link that leads to itself: remove it, or name another")
-    if target.exists() and not target.is_dir() and not target.is_file():
-        raise UserError(f"{path} is neither a file nor a folder, but a device or pipe: name another")
+    with telling(path, "name another"):  # a name that is too long
+        target = Path(os.path.realpath(path)) if path.is_symlink() or path.name in ("", "..") else path
+        if target.is_symlink():
+            raise UserError(f"{path} is a symbolic link that leads to itself: remove it, or name another")
+        if target.exists() and not target.is_dir() and not target.is_file():
+            raise UserError(f"{path} is neither a file nor a folder, but a device or pipe: name another")
     return target
 
 

@@ -186,6 +186,9 @@ class Pretrained:
 
 def set_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
     """Load ``weights`` of ``folder`` into ``model``; points that are not on their manifold are an error."""
+    for name, own in model.state_dict().items():
+        if name in weights and weights[name].is_floating_point() != own.is_floating_point():
+            raise ValueError(f"'{name}' is of type {weights[name].dtype}, expected {own.dtype}")
     model.load_state_dict(weights)
     for name, parameter in model.named_parameters():
         manifold = getattr(parameter, "manifold", None)  # geoopt's

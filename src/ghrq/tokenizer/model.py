@@ -60,7 +60,7 @@ class Settings:
 class LinearPlusMLP(MLP):
     """``direct · x`` plus an :class:`MLP` that begins at 0: ``(..., sizes[0])`` -> ``(..., sizes[-1])``.
 
-    So it begins as any linear map that ``direct (sizes[-1], sizes[0])`` is set to. It is 0 in files of ghrq 0.1.0.
+    So it begins as any linear map that ``direct (sizes[-1], sizes[0])`` is set to.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -73,10 +73,6 @@ class LinearPlusMLP(MLP):
     def forward(self, x: Tensor) -> Tensor:
         """The sum of both."""
         return F.linear(x, self.direct) + super().forward(x)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state_dict.setdefault(f"{prefix}direct", torch.zeros_like(self.direct))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class Model(nn.Module):
@@ -118,3 +114,11 @@ class Model(nn.Module):
     def vectors(self, z: Tensor) -> Tensor:
         """Decode the quantizer's vectors ``(..., dim)`` -> ``(..., features)`` float32."""
         return self.standard.undo(self.decoder(z))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:
+        networks = {
+            f"{name}.direct": part.direct for name, part in self.named_children() if isinstance(part, LinearPlusMLP)
+        }
+        if not networks.keys() & state_dict.keys():  # of ghrq 0.1.0, whose networks had no linear part
+            state_dict.update({name: torch.zeros_like(direct) for name, direct in networks.items()})
+        super()._load_from_state_dict(state_dict, *args)
