@@ -225,7 +225,7 @@ def test_runs_names_what_is_damaged(ghrq, recipe_file):
     assert out.splitlines()[1].split()[:5] == ["runs/small", "tiny_task:Tiny", "damaged", "prior", "2"]
     assert "  results.json is damaged, it is not valid JSON" in out.splitlines()[1]
     code, _, err = ghrq("train", "--resume", "runs/small")
-    assert (code, err.count("'ghrq eval runs/small' replaces it")) == (2, 1)
+    assert (code, err.count("to replace it: ghrq eval runs/small")) == (2, 1)
     assert ghrq("eval", "runs/small")[0] == 0
     assert ghrq("runs")[1].splitlines()[1].split()[2] == "finished"
 

@@ -1,6 +1,7 @@
 """fit, encode, decode and inspect as a user meets them: results, and one clear line for a mistake."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -223,7 +224,14 @@ def test_a_cluster_that_does_not_answer_is_no_long_wait(option, ghrq, fitted, mo
 def test_an_array_can_be_fitted_on(ghrq, tmp_path, vectors):
     np.save(tmp_path / "vectors.npy", vectors)
     assert ghrq("fit", "vectors.npy", "--out", "tok/", *FIT, "--kind", "euclidean", "--collisions", "none")[0] == 0
-    assert ghrq("fit", "vectors.npy", "--out", "tok", *FIT, "--kind", "naive")[0] == 0  # in place of the first
+    before = {path.name: path.read_bytes() for path in (tmp_path / "tok").iterdir()}
+    again = ("fit", "vectors.npy", "--out", "tok", *FIT, "--kind", "naive")
+    code, out, err = ghrq(*again)
+    assert (code, out) == (2, "")
+    assert err == "error: tok holds config.json already: name a new folder, or replace it all with --force\n"
+    assert {path.name: path.read_bytes() for path in (tmp_path / "tok").iterdir()} == before
+    assert ghrq(*again, "--force")[0] == 0
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert json.loads((tmp_path / "tok" / "config.json").read_text())["params"]["kind"] == "naive"
     assert ghrq("encode", "tok", "vectors.npy", "--out", "ids.parquet")[0] == 0
     assert pq.read_table("ids.parquet").equals(pq.read_table("tok/ids.parquet"))
@@ -292,6 +300,63 @@ def test_a_column_of_ids_that_is_not_used_is_mentioned(command, ghrq, fitted, tm
         shutil.rmtree("tok2", ignore_errors=True)
 
 
+def test_outputs_go_through_links_and_the_links_stay(ghrq, fitted, tmp_path, vectors):
+    np.save(tmp_path / "vectors.npy", vectors)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "tok").symlink_to("far/tok")  # leads nowhere yet
+    fit = ("fit", "vectors.npy", "--out", "tok", *FIT)
+    assert ghrq(*fit)[0] == 0
+    assert ghrq(*fit)[0] == 2
+    assert ghrq(*fit, "--seed", 1, "--force")[0] == 0
+    assert json.loads((tmp_path / "far" / "tok" / "config.json").read_text())["params"]["seed"] == 1
+    for there in (False, True):
+        (tmp_path / "ids.parquet").unlink(missing_ok=True)
+        (tmp_path / "ids.parquet").symlink_to("far/real.parquet")
+        assert (tmp_path / "ids.parquet").exists() == there
+        assert ghrq("encode", "tok", "vectors.npy", "--out", "ids.parquet")[0] == 0
+        assert pq.read_table("far/real.parquet").equals(pq.read_table("tok/ids.parquet"))
+    assert (tmp_path / "tok").is_symlink()
+    assert (tmp_path / "ids.parquet").is_symlink()
+
+    (tmp_path / "file").symlink_to("vectors.npy")
+    (tmp_path / "nowhere").symlink_to("gone/tok")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, message in (
+        ("file", "file would overwrite the input vectors.npy"),
+        ("ids.parquet", "ids.parquet is a file: give --out the name of a folder"),
+        ("nowhere", "there is no folder"),
+        ("loop", "loop is a symbolic link that leads to itself"),
+    ):
+        code, _, err = ghrq("fit", "vectors.npy", "--out", name, *FIT)
+        assert (code, message in err) == (2, True), err
+        assert (tmp_path / name).is_symlink()
+    assert sorted(path.name for path in (tmp_path / "far").iterdir()) == ["real.parquet", "tok"]
+
+
+def test_a_killed_replacement_is_repaired_by_the_next_command(ghrq, fitted, tmp_path, vectors):
+    """What a process leaves on a system that cannot exchange two folders."""
+    dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    for command in (
+        ("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet"),
+        ("fit", fitted / "items.parquet", "--column", "embedding", "--out", "tok", *FIT),
+    ):
+        shutil.rmtree(tmp_path / "tok", ignore_errors=True)
+        shutil.copytree(fitted / "tok", tmp_path / f".tok.{dead}.old")
+        code, _, err = ghrq(*command)
+        assert code == (0 if command[0] == "encode" else 2), err  # and fit does not replace it
+        assert (tmp_path / "tok" / "ids.parquet").read_bytes() == (fitted / "tok" / "ids.parquet").read_bytes()
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_printed_command_can_be_pasted(ghrq, fitted, tmp_path):
+    shutil.copy(fitted / "items.parquet", tmp_path / "my items.parquet")
+    code, out, err = ghrq("fit", "my items.parquet", "--column", "embedding", "--out", "it's $HOME", *FIT)
+    assert (code, err) == (0, "")
+    words = shlex.split(lines(out)["next"])
+    assert words[:3] == ["ghrq", "inspect", "it's $HOME"]
+    assert words[5] == "my items.parquet"
+
+
 # --- mistakes ------------------------------------------------------------------------------------------------
 
 
@@ -353,10 +418,16 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
     [
         (["fit", "ITEMS", "--out", "gone/tok"], "cannot write gone/tok: there is no folder gone: create it first"),
         (["fit", "ITEMS", "--out", "note.txt"], "note.txt is a file: give --out the name of a folder"),
-        (["fit", "ITEMS", "--out", "full"], "full has other files in it, such as mine.txt: give --out a new folder"),
+        (["fit", "ITEMS", "--out", "full"], "full holds other files, such as mine.txt: name a new folder"),
         (["fit", "ITEMS", "--out", "."], "would overwrite the input"),
         (["fit", "ITEMS", "--out", "/proc/tok"], "cannot write /proc/tok"),
+        (["fit", "ITEMS", "--out", "n" * 300], "(File name too long): name another"),
+        (["fit", "ITEMS", "--out", "/dev/null"], "/dev/null is neither a file nor a folder"),
         (["fit", "ITEMS", "--out", "tok", "--codes", "0"], "Invalid value for '--codes'"),
+        (["fit", "ITEMS", "--out", "tok", "--codes", "8", "--stages", "1000000000"], "TB of memory, there are"),
+        (["fit", "ITEMS", "--out", "tok", "--codes", "1000000000"], "more rows, or --codes 400 or less"),
+        (["fit", "ITEMS", "--out", "tok", "--epochs", "3"], "--epochs is of the autoencoder"),
+        (["fit", "ITEMS", "--out", "tok", "--learning-rate", "1"], "--learning-rate is of the autoencoder"),
         (["fit", "ITEMS", "--out", "tok", "--kind", "hyper"], "'hyper' is not one of"),
         (["fit", "ITEMS", "--out", "tok", "--seed", "-1"], "Invalid value for '--seed'"),
         (["encode", "TOK", "ITEMS", "--out", "gone/ids.parquet"], "there is no folder gone: create it first"),

@@ -486,8 +486,8 @@ def test_headers_of_arrays_are_not_trusted(header, tmp_path):
 
 def test_lists_that_do_not_fit_into_memory_are_refused_unread(tmp_path, vectors, monkeypatch):
     path = write_parquet(tmp_path / "t.parquet", vectors, "list")
-    monkeypatch.setattr(memory, "free_bytes", lambda: 100)
-    fails(path, "t.parquet: reading 7 rows would take .* GiB of memory, 0.0 are free: write it with shorter lists")
+    monkeypatch.setattr(memory, "available", lambda: 100)
+    fails(path, "t.parquet: reading 7 rows would take .* of memory, 0.0 GB are free: write it with shorter lists")
 
 
 # --- bad rows that are left out --------------------------------------------------------------------------------

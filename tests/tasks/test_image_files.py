@@ -189,7 +189,7 @@ def test_a_damaged_tokenizer_is_refused_and_can_be_written_again(run: Path, ghrq
     code, _, err = ghrq("image", "encode", "bad", "one.png", "--out", "one.npz")
     assert (code, err.count("\n")) == (2, 1)
     assert "bad/models/tokenizer/model.safetensors is damaged" in err
-    assert "'ghrq eval bad' writes it" in err
+    assert "to write it: ghrq eval bad" in err
     assert not Path("one.npz").exists()
     assert ghrq("eval", "bad")[0] == 0
     for folder in ("bad", run):
@@ -201,7 +201,7 @@ def test_a_run_of_an_older_version_says_how_to_have_its_tokenizer(run: Path, ghr
     shutil.copytree(run, "old", ignore=shutil.ignore_patterns("models"))
     Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
     code, _, err = ghrq("image", "encode", "old", "one.png", "--out", "one.npz")
-    assert (code, err) == (2, "error: old has no models/tokenizer: 'ghrq eval old' writes it\n")
+    assert (code, err) == (2, "error: old has no models/tokenizer: to write it: ghrq eval old\n")
     assert ghrq("eval", "old")[0] == 0
     assert ghrq("image", "encode", "old", "one.png", "--out", "one.npz")[0] == 0
 
@@ -209,7 +209,7 @@ def test_a_run_of_an_older_version_says_how_to_have_its_tokenizer(run: Path, ghr
 def test_a_tokenizer_that_is_gone_says_how_to_have_it_again(run: Path, ghrq, tmp_path: Path) -> None:
     shutil.copytree(run, "gone", ignore=shutil.ignore_patterns("checkpoints", "models"))
     Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
-    assert "'ghrq eval gone' writes it" in ghrq("image", "encode", "gone", "one.png", "--out", "one.npz")[2]
+    assert "to write it: ghrq eval gone" in ghrq("image", "encode", "gone", "one.png", "--out", "one.npz")[2]
     remedy = "remove gone/results.json, which says that all is done, then ghrq train --resume gone"
     assert remedy in ghrq("eval", "gone")[2]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 
 import pytest
 
@@ -119,7 +120,7 @@ def test_a_damaged_file_does_not_hide_other_runs(tiny, tmp_path):
     assert (good.state, good.damaged) == ("interrupted", {})
     (tmp_path / "results-json" / "results.json").write_text("[1]")
     assert list(runs(tmp_path)[2].damaged) == ["results.json"]
-    with pytest.raises(UserError, match=r"results\.json is damaged, .*: 'ghrq eval \S+results-json' replaces it"):
+    with pytest.raises(UserError, match=r"results\.json is damaged, .*: to replace it: ghrq eval \S+results-json"):
         _ = Run.open(tmp_path / "results-json").results
     with pytest.raises(UserError, match=r"environment\.json is damaged, it is not valid JSON .*: remove it"):
         _ = Run.open(tmp_path / "environment-json").environment
@@ -214,3 +215,31 @@ def test_metrics_of_wrong_types_are_left_out(tiny, tmp_path):
     assert run.metrics() == [json.loads(line) for line in good]
     run.cut_metrics("one", 5)
     assert (run.folder / "metrics.jsonl").read_text().splitlines() == good
+
+
+def test_printed_commands_can_be_pasted(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("my run", "it's; rm -rf $HOME", "-x"):
+        run = Run.create(name, tiny())
+        words = shlex.split(run.go_on)
+        assert words[:3] == ["ghrq", "train", "--resume"]
+        assert (tmp_path / words[3]).samefile(run.folder)
+        assert not words[3].startswith("-")
+        with pytest.raises(UserError) as told:
+            Run.create(name, tiny())
+        assert str(told.value).endswith(run.go_on)
+        (run.folder / "results.json").write_text("[")
+        with pytest.raises(UserError) as told:
+            _ = run.results
+        assert shlex.split(str(told.value).partition("to replace it: ")[2])[:2] == ["ghrq", "eval"]
+
+
+def test_a_run_is_made_through_a_link(tiny, tmp_path):
+    (tmp_path / "far").mkdir()
+    for name in ("there", "nowhere"):
+        (tmp_path / name).symlink_to(tmp_path / "far" / name)
+    (tmp_path / "far" / "there").mkdir()
+    for name in ("there", "nowhere"):
+        Run.create(tmp_path / name, tiny())
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "far" / name / "recipe.toml").is_file()

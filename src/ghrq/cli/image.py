@@ -11,7 +11,8 @@ import typer
 
 from ghrq.cli.options import out_option
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, shell
+from ghrq.system.files import restore
 
 if TYPE_CHECKING:
     from ghrq.models import ImageTokenizer
@@ -139,6 +140,7 @@ def _tokenizer(model: Path) -> "ImageTokenizer":
     from ghrq.models import ImageTokenizer
     from ghrq.training.run import Run
 
+    restore(model)
     if (model / "config.json").is_file():
         return ImageTokenizer.from_pretrained(model)
     if not (model / "recipe.toml").is_file():
@@ -146,13 +148,15 @@ def _tokenizer(model: Path) -> "ImageTokenizer":
     run, saved = Run.open(model), model / "models" / "tokenizer"
     if run.task != "image":
         raise UserError(f"{model} is a run of the task '{run.task}': name one of the task 'image'")
+    restore(saved)
+    again = f"to write it: {shell('ghrq', 'eval', model)}"
     if not saved.is_dir():
-        remedy = f"first {run.train_again}" if run.results is None else f"'ghrq eval {model}' writes it"
+        remedy = f"first {run.train_again}" if run.results is None else again
         raise UserError(f"{model} has no {saved.relative_to(model)}: {remedy}")
     try:
         return ImageTokenizer.from_pretrained(saved)
     except UserError as error:
-        raise UserError(f"{error}; 'ghrq eval {model}' writes it") from error
+        raise UserError(f"{error}; {again}") from error
 
 
 def _each(

@@ -11,8 +11,8 @@ import typer
 from ghrq.cli.options import out_option
 from ghrq.data.outputs import check_output, replacing
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError
-from ghrq.system.files import telling, write_json
+from ghrq.system.errors import UserError, shell
+from ghrq.system.files import restore, telling, write_json
 from ghrq.system.progress import Progress, make_progress
 
 if TYPE_CHECKING:
@@ -56,11 +56,21 @@ def fit(
     stages: Annotated[int, typer.Option(min=1, help="Codes of each ID.")] = 4,
     codes: Annotated[int, typer.Option(min=1, help="Codes to choose from in each stage.")] = 256,
     engine: Annotated[
-        Literal["kmeans", "autoencoder"], typer.Option(help="kmeans (fast), or a trained RQ-VAE (autoencoder).")
+        Literal["kmeans", "autoencoder"],
+        typer.Option(
+            help="kmeans, or autoencoder: an RQ-VAE, which fits this table more closely, and items that come later "
+            "no better, in about five times the time."
+        ),
     ] = "kmeans",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of the autoencoder: passes over the table.")] = None,
+    latent_dim: Annotated[
+        int | None, typer.Option(min=1, help="Of the autoencoder: size of the vectors it quantizes.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Of the autoencoder.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
     on_bad: _OnBad = "stop",
+    force: Annotated[bool, typer.Option("--force", help="Replace a tokenizer that is there, with its IDs.")] = False,
 ) -> None:
     """Learn short hierarchical IDs for a table of embeddings. A large table is sampled for it.
 
@@ -74,24 +84,29 @@ def fit(
     from ghrq.tokenizer import Tokenizer, bulk, table_file
 
     progress = make_progress()
-    _check_folder(out, items)
+    network: dict[str, Any] = {"epochs": epochs, "latent_dim": latent_dim, "learning_rate": learning_rate}
+    given = {name: value for name, value in network.items() if value is not None}
+    if given and engine == "kmeans":
+        raise UserError(f"--{next(iter(given)).replace('_', '-')} is of the autoencoder: give --engine autoencoder too")
+    _check_folder(out, items, force)
     table = open_table(items, column, id_column or None, on_bad=on_bad, progress=progress)
     _mention_ids(table, id_column, progress)
     vectors = bulk.sample(table, codes, seed, progress)
     with _errors_name(items):
-        tokenizer = Tokenizer(kind=kind, num_stages=stages, codebook_size=codes, engine=engine, seed=seed).fit(vectors)
+        tokenizer = Tokenizer(kind=kind, num_stages=stages, codebook_size=codes, engine=engine, seed=seed, **given)
+        tokenizer.fit(vectors)
         error = bulk.reconstruction_error(tokenizer, vectors)
     found = bulk.encode(tokenizer, table, progress=progress)
     with _errors_name(items):
         ids = bulk.resolve(found, collisions, tokenizer, table, widen=True)
-    with replacing(out) as folder:
+    with replacing(out, replace=force) as folder:
         tokenizer.save(folder)
         known = () if items.suffix == ".npy" else (column or table.column, id_column or None)
         table_file.write(folder / TABLE_FILE, table_file.Columns(*known), tokenizer)
         if on_bad == "skip":
             write_skipped(_skipped_file(folder / IDS_FILE), table)
         bulk.write_codes(folder / IDS_FILE, table, ids, tokenizer, progress)
-    again = " --on-bad skip" if on_bad == "skip" else ""
+    again = ("--on-bad", "skip") if on_bad == "skip" else ()
     sampled = "" if len(vectors) == table.rows else f", {len(vectors):,} of them for the fit"
     _print(
         ("rows", f"{table.rows:,}{sampled}"),
@@ -101,7 +116,7 @@ def fit(
         ("reconstruction error", f"{error:.3f} of the variance"),
         ("tokenizer", str(out)),
         ("ids", str(out / IDS_FILE)),
-        ("next", f"ghrq inspect {out} {out / IDS_FILE} --items {items} --out report/{again}"),
+        ("next", shell("ghrq", "inspect", out, out / IDS_FILE, "--items", items, "--out", "report/", *again)),
     )
 
 
@@ -256,6 +271,7 @@ def _moved(before: Any, after: Any, policy: Policy) -> list[tuple[str, str]]:
 def _load(folder: Path) -> "Tokenizer":
     from ghrq.tokenizer import Tokenizer
 
+    restore(folder)
     if not folder.is_dir():
         raise UserError(f"there is no tokenizer {folder}: 'ghrq fit' makes one")
     with _errors_name(folder):
@@ -306,13 +322,13 @@ def _unchecked(codes: "VectorTable") -> list[tuple[str, str]]:
     return [("not checked", f"that this tokenizer made {codes.path}, which does not say so")] if unknown else []
 
 
-def _check_folder(out: Path, items: Path) -> None:
-    """Raise an error unless a tokenizer can be written there: it may only replace another tokenizer."""
+def _check_folder(out: Path, items: Path, force: bool) -> None:
+    """Raise an error unless a tokenizer may be written there: only ``force`` replaces one, and nothing other files."""
+    from ghrq.system.pretrained import CONFIG, WEIGHTS, check_replaceable
+
     check_output(out, formats=None, inputs=[items])
-    own = {"config.json", "model.safetensors", "README.md", TABLE_FILE, IDS_FILE, _skipped_file(Path(IDS_FILE)).name}
-    others = sorted({entry.name for entry in out.iterdir()} - own) if out.exists() else []
-    if others:
-        raise UserError(f"{out} has other files in it, such as {others[0]}: give --out a new folder")
+    own = (CONFIG, WEIGHTS, "README.md", TABLE_FILE, IDS_FILE, _skipped_file(Path(IDS_FILE)).name)
+    check_replaceable(out, "tokenizer", force, own, "--force")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from ghrq.quantizer.convention import check_convention, convention
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS
 from ghrq.quantizer.routes import Commitment, Gradient, Routed, RowWeights, attached_route, transport_route
 from ghrq.quantizer.scale import EncoderScale
-from ghrq.system import distributed
+from ghrq.system import distributed, memory
 from ghrq.system.checks import at_least, check_vectors, from_to, one_of
 from ghrq.system.pretrained import Format, Pretrained
 
@@ -121,6 +121,7 @@ class ResidualQuantizer(Coder, Pretrained):
         sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "codebook_dim": codebook_dim}
         for name, number in sizes.items():
             at_least(name, number, 1, whole=True)
+        _check_memory(num_stages, codebook_size, codebook_dim, codebook_update == "ema")
         at_least("curvature", curvature, 0)
         at_least("commitment_weight", commitment_weight, 0)
         from_to("decay", decay, 0.0, 1.0)
@@ -345,3 +346,11 @@ class ResidualQuantizer(Coder, Pretrained):
         """Text for ``print(rq)``."""
         sizes = f"{self.dim}, codebook_size={self.codebook_size}, num_stages={self.num_stages}"
         return f"{sizes}, kind={self.kind!r}, curvature={self.curvature:g}"
+
+
+def _check_memory(num_stages: int, codebook_size: int, dim: int, midpoints: bool) -> None:
+    """Raise an error if there is not the memory to make the codebooks: some 12 bytes a number, 28 with midpoints."""
+    if torch.empty(0).device.type == "cpu":
+        needed = num_stages * codebook_size * (dim * (28 if midpoints else 12) + 16)
+        told = f"{num_stages} codebooks (num_stages) of {codebook_size} codes (codebook_size) of {dim} numbers"
+        memory.check_room(needed, told, "lower one of them")

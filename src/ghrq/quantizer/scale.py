@@ -1,6 +1,7 @@
 """Encoder-scale control: one multiplier that keeps encoder outputs off the boundary of the ball."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,3 +61,8 @@ class EncoderScale(nn.Module):
     def forward(self) -> Tensor:
         """The multiplier, shape ``()``."""
         return torch.where(self.weight > 0.0, self.total / self.weight.clamp(min=1e-12), 1.0)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        if not self.total.is_meta and not self.forward() > 0.0:
+            raise ValueError("the encoder scale is not above 0, so all vectors would be one point")

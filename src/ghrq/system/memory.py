@@ -3,6 +3,8 @@
 import ctypes
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from ghrq.system.errors import UserError
 
@@ -27,18 +29,33 @@ def keep_freed() -> bool:
     return any(mallopt(_MMAP_THRESHOLD, size) for size in _BLOCKS) and bool(mallopt(_TRIM_THRESHOLD, _KEPT))
 
 
-def free_bytes() -> int | None:
-    """Memory that can still be used, in bytes; ``None`` where the system does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            values = dict(line.split(":", 1) for line in file)
-        return 1024 * int(values["MemAvailable"].split()[0])
-    except (OSError, ValueError, KeyError):
-        return None
+def available() -> int | None:
+    """The bytes that the process can still get, at most; ``None`` if the system does not tell."""
+    found = []
+    with suppress(OSError, ValueError, KeyError):
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(sum(1024 * int(fields[name].split()[0]) for name in ("MemAvailable", "SwapFree")))
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):  # of a container
+        with suppress(OSError, ValueError):  # none, or "max"
+            found.append(int(Path(limit).read_text()))
+    if not found:
+        with suppress(AttributeError, OSError, ValueError):
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(found, default=None)
 
 
-def check_room(size: int, what: str, remedy: str) -> None:
-    """Raise an error if ``size`` bytes for ``what`` are more than the memory that is free."""
-    free = free_bytes()
-    if free is not None and size > free:
-        raise UserError(f"{what} would take {size / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} are free: {remedy}")
+def check_room(needed: int, what: str, remedy: str) -> None:
+    """Raise an error if ``what`` needs more bytes than there are."""
+    there = available()
+    if there is not None and needed > there:
+        raise UserError(f"{what} would take {_size(needed)} of memory, {_size(there)} are free: {remedy}")
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether ``error`` says that there is not enough memory; torch raises a ``RuntimeError`` for it."""
+    return isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)
+
+
+def _size(count: int) -> str:
+    """``12.3 GB``"""
+    return f"{count / 1e9:.1f} GB" if count < 1e12 else f"{count / 1e12:,.0f} TB"

@@ -47,7 +47,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         num_stages: number of codes of each vector.
         codebook_size: number of codes of each stage; ``fit`` needs at least as many rows.
         engine: ``"kmeans"``, residual k-means on the ball (seconds to minutes for 100,000 vectors), or
-            ``"autoencoder"``, a network trained around the quantizer (RQ-VAE).
+            ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about five times as long. It fits the
+            rows of ``fit`` more closely, and other rows no better.
         curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. Vectors are scaled to a median radius of
             0.5 on the ball.
         standardize: subtract the mean of each feature and divide by one scale, see
@@ -88,8 +89,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         standardize: bool = True,
         iterations: int = 10,
         hidden: Sequence[int] = (512, 256, 128),
-        latent_dim: int = 32,
-        epochs: int = 100,
+        latent_dim: int = 256,
+        epochs: int = 20,
         batch_size: int = 1024,
         learning_rate: float = 1e-3,
         seed: int = 0,
@@ -224,8 +225,11 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
 
     # --- files ---------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors to ``folder`` atomically; an older tokenizer is replaced."""
+    def save(self, folder: str | Path, force: bool = False) -> None:
+        """Write config.json and model.safetensors to ``folder`` atomically.
+
+        IDs belong to one tokenizer, so an older one is only replaced with ``force``, and other files never.
+        """
         rq = self.quantizer_
         at_least("tie_break_size_", self.tie_break_size_, 1, whole=True)
         names = getattr(self, "feature_names_in_", None)
@@ -237,7 +241,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             "feature_names": None if names is None else list(names),
             "tie_break_size": self.tie_break_size_,
         }
-        pretrained.save(Path(folder), self._format, config, self.model_.state_dict())
+        pretrained.save(Path(folder), self._format, config, self.model_.state_dict(), force)
 
     save_pretrained = save
 
@@ -249,7 +253,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             settings = Settings(**config["params"])
             with _random_state(np.random.default_rng(0)):
                 model = Model(config["n_features"], settings)
-            model.load_state_dict(weights)
+            pretrained.set_weights(model, weights, Path(folder))
             tie_break = config.get("tie_break_size", max(_TIE_BREAK_SIZE, settings.codebook_size))  # not in ghrq 0.1.0
             at_least("tie_break_size", tie_break, 1, whole=True)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -261,7 +265,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
                 f"{config['convention']}, its parameters mean {own} here: use the ghrq that wrote it, or fit the "
                 "tokenizer again"
             )
-        tokenizer = cls(**config["params"])
+        tokenizer = cls(**vars(settings))
         tokenizer.n_features_in_ = config["n_features"]
         if config["feature_names"] is not None:
             tokenizer.feature_names_in_ = np.array(config["feature_names"], dtype=object)

@@ -31,7 +31,7 @@ import filelock
 
 from ghrq import __version__
 from ghrq.system import files, processes
-from ghrq.system.errors import StoppedError, UserError
+from ghrq.system.errors import StoppedError, UserError, shell
 from ghrq.system.signals import exit_code, termination_raises
 from ghrq.training.recipe import Recipe, load_recipe
 from ghrq.training.task import task_class
@@ -46,7 +46,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.go_on = f"ghrq train --resume {folder}"
+        self.go_on = _resume(folder)
         """How to go on with the run, for messages."""
 
     @cached_property
@@ -88,12 +88,10 @@ class Run:
             check_free(folder)
             # Atomic: a kill on the way leaves no folder that looks like a run.
             try:
-                with files.draft(folder) as draft:
+                with files.draft(folder, replace=False) as draft:  # another process may make its run here
                     draft.mkdir(parents=True)
                     files.write(draft / "recipe.toml", recipe.toml())
                     files.write_json(draft / "environment.json", environment(recipe))
-                    if folder.exists():
-                        folder.rmdir()  # fails if another process made its run here since
             except OSError as error:
                 raise UserError(
                     f"cannot make the run folder {folder}: {error.strerror}; choose another with --out"
@@ -124,7 +122,7 @@ class Run:
         if different:
             raise UserError(
                 f"{folder} is a run of another recipe: {', '.join(different)} differ. "
-                f"Choose another folder, or go on with the recipe it has: ghrq train --resume {folder}"
+                f"Choose another folder, or go on with the recipe it has: {run.go_on}"
             )
         if run.recipe.axes != recipe.axes:
             files.write(run.folder / "recipe.toml", recipe.toml())
@@ -136,7 +134,7 @@ class Run:
         """How to train a model that is missing, for messages."""
         results = self.folder / "results.json"
         first = f"remove {results}, which says that all is done, then " if results.exists() else ""
-        return f"{first}ghrq train --resume {self.folder}"
+        return f"{first}{_resume(self.folder)}"
 
     # --- metrics -------------------------------------------------------------------------------------------
 
@@ -185,7 +183,7 @@ class Run:
     def results(self) -> dict[str, Any] | None:
         """The content of results.json, or ``None`` if the run is not finished."""
         path = self.folder / "results.json"
-        return files.read_json(path, f"'ghrq eval {self.folder}' replaces it") if path.exists() else None
+        return files.read_json(path, f"to replace it: {shell('ghrq', 'eval', self.folder)}") if path.exists() else None
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -238,7 +236,8 @@ class Run:
             if training:
                 self._record(status, "interrupted" if getattr(error, "exit_code", 0) > 128 else "failed", error)
             if isinstance(error, OSError):
-                what, remedy = ("go on", self.go_on) if training else ("be evaluated", f"ghrq eval {self.folder}")
+                again = shell("ghrq", "eval", self.folder)
+                what, remedy = ("go on", self.go_on) if training else ("be evaluated", again)
                 raise StoppedError(
                     f"the run in {self.folder} cannot {what}: {error}. What was saved is intact; "
                     f"once the cause is gone: {remedy}"
@@ -325,11 +324,15 @@ def environment(recipe: Recipe) -> dict[str, Any]:
 def check_free(folder: Path) -> None:
     """Raise an error unless ``folder`` is missing or empty."""
     if (folder / "recipe.toml").is_file():
-        raise UserError(f"{folder} is a run already: choose another folder, or go on: ghrq train --resume {folder}")
+        raise UserError(f"{folder} is a run already: choose another folder, or go on: {_resume(folder)}")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, a run needs a folder: choose another with --out")
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"the folder {folder} is not empty: choose another with --out")
+
+
+def _resume(folder: Path) -> str:
+    return shell("ghrq", "train", "--resume", folder)
 
 
 def _summary(folder: Path) -> RunSummary:
