@@ -186,7 +186,7 @@ def test_the_fingerprint_is_of_the_parameters_alone(tokenizer, vectors, tmp_path
 
 def test_a_table_that_claims_more_rows_than_memory_holds(tokenizer, table):
     table.rows = 2**45
-    with pytest.raises(UserError, match=r"the codes of the 35,184,372,088,832 rows of .* would take .* GiB of memory"):
+    with pytest.raises(UserError, match=r"the codes of the 35,184,372,088,832 rows of .* would take .* TB of memory"):
         bulk.encode(tokenizer, table)
 
 

@@ -327,7 +327,7 @@ def _check_folder(out: Path, items: Path, force: bool) -> None:
     from ghrq.system.pretrained import CONFIG, WEIGHTS, check_replaceable
 
     check_output(out, formats=None, inputs=[items])
-    own = (CONFIG, WEIGHTS, "README.md", TABLE_FILE, IDS_FILE, _skipped_file(Path(IDS_FILE)).name)
+    own = (CONFIG, WEIGHTS, TABLE_FILE, IDS_FILE, _skipped_file(Path(IDS_FILE)).name)
     check_replaceable(out, "tokenizer", force, own, "--force")
 
 
