@@ -350,7 +350,7 @@ def test_a_killed_replacement_is_repaired_by_the_next_command(ghrq, fitted, tmp_
 
 def test_a_printed_command_can_be_pasted(ghrq, fitted, tmp_path):
     shutil.copy(fitted / "items.parquet", tmp_path / "my items.parquet")
-    code, out, err = ghrq("fit", "my items.parquet", "--column", "embedding", "--out", "it's $HOME", *FIT)
+    code, out, err = ghrq("fit", "my items.parquet", "--column", "embedding", "--id", "", "--out", "it's $HOME", *FIT)
     assert (code, err) == (0, "")
     words = shlex.split(lines(out)["next"])
     assert words[:3] == ["ghrq", "inspect", "it's $HOME"]
@@ -424,8 +424,8 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["fit", "ITEMS", "--out", "n" * 300], "(File name too long): name another"),
         (["fit", "ITEMS", "--out", "/dev/null"], "/dev/null is neither a file nor a folder"),
         (["fit", "ITEMS", "--out", "tok", "--codes", "0"], "Invalid value for '--codes'"),
-        (["fit", "ITEMS", "--out", "tok", "--codes", "8", "--stages", "1000000000"], "TB of memory, there are"),
-        (["fit", "ITEMS", "--out", "tok", "--codes", "1000000000"], "more rows, or --codes 400 or less"),
+        (["fit", "ITEMS", "--out", "tok", "--codes", "8", "--stages", "1000000000", "--id", ""], "TB of memory"),
+        (["fit", "ITEMS", "--out", "tok", "--codes", "1000000000", "--id", ""], "more rows, or --codes 400 or less"),
         (["fit", "ITEMS", "--out", "tok", "--epochs", "3"], "--epochs is of the autoencoder"),
         (["fit", "ITEMS", "--out", "tok", "--learning-rate", "1"], "--learning-rate is of the autoencoder"),
         (["fit", "ITEMS", "--out", "tok", "--kind", "hyper"], "'hyper' is not one of"),
