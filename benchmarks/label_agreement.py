@@ -153,7 +153,10 @@ def agreement(title: str, found: dict[str, list[dict[str, Any]]]) -> Grid | None
     for i, level in informative(found).items():
         name = f"{level['level']}: {level['labels']:,} labels of {level['items']:,} items"
         runs += outcomes(found, lambda run, i=i: run["labels"][i], level=name)
-    note = "Of the groups that share so many first codes. 0 is chance, 1 is perfect; ± is the spread over seeds."
+    note = (
+        "Depth m: items that share their first m codes are one group. "
+        "0 is chance, 1 is perfect; ± is the spread over seeds."
+    )
     columns = [Column("depth {}", "codes.ami.*", "z.3f", "highest")]
     return Table(title, columns, blocks=["level"], note=note).fill(StudyResults(runs))
 

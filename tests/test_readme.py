@@ -1,6 +1,7 @@
 """The examples of the README run as they stand."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,42 @@ def test_there_are_four():
 def test_an_example_runs(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(example, str(README), "exec"), {})
+
+
+def test_links_work_on_a_package_index():
+    """It shows the README without the other files: only whole addresses and places in the README itself work there."""
+    text = re.sub(r"```.*?```", "", README.read_text("utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)]*)\)", text) + re.findall(r"(?:src|href)=[\"']([^\"']*)", text)
+    headings = {f"#{title.lower().replace(' ', '-')}" for title in re.findall(r"^## (.*)$", text, flags=re.MULTILINE)}
+    assert [target for target in targets if target not in headings and not target.startswith("https://")] == []
+
+
+def test_files_that_the_readme_names_exist_and_are_in_the_source_distribution():
+    root, named = README.parent, set(re.findall(r"`((?:docs/)?[\w-]+\.(?:md|cff))`", README.read_text("utf-8")))
+    assert {"docs/semantic-ids.md", "CITATION.cff"} <= named
+    included = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]
+    for name in named:
+        assert (root / name).is_file()
+        assert name.partition("/")[0] in included["include"]
+
+
+def test_links_between_documents_lead_somewhere():
+    for path in (README.parent / "docs").glob("*.md"):
+        text = path.read_text("utf-8")
+        targets = re.findall(r"\]\(([^)#]+)\)", text) + re.findall(r"src=\"([^\"]*)", text)
+        assert [t for t in targets if not t.startswith("https://") and not (path.parent / t).exists()] == []
+
+
+def test_the_paper_is_named_and_cited():
+    title = "Geometry-Aware Hyperbolic Residual-Quantized Variational Autoencoders"
+    authors = ["Alessio Colombo", "Melika Ayoughi"]
+    root = README.parent
+    for path in (README, *(root / "docs" / f"{name}.md" for name in ("index", "semantic-ids", "wordnet", "images"))):
+        text = re.sub(r"[\s>]+", " ", path.read_text("utf-8"))
+        assert all(words in text for words in (title, *authors)), path.name
+    cited = pytest.importorskip("yaml").safe_load((root / "CITATION.cff").read_text("utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(cited)
+    paper = cited["preferred-citation"]
+    assert paper["title"] == title
+    assert [f"{author['given-names']} {author['family-names']}" for author in paper["authors"]] == authors

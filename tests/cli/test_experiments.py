@@ -211,16 +211,21 @@ def test_a_signal_outside_of_a_run(number, ghrq, recipe_file, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_before_the_command_has_begun(ghrq, monkeypatch):
+    monkeypatch.setattr("typer.main.get_command", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert ghrq("runs") == (143, "", "error: stopped\n")
+
+
 def test_runs_names_what_is_damaged(ghrq, recipe_file):
     ghrq("train", recipe_file)
     Path("runs/small/results.json").write_text("{")
     code, out, _ = ghrq("runs")
     assert code == 0
-    assert out.splitlines()[1].split() == [
-        *("runs/small", "tiny_task:Tiny", "damaged", "prior", "2", "results.json", "cannot", "be", "read")
-    ]
+    assert out.splitlines()[1].split()[:5] == ["runs/small", "tiny_task:Tiny", "damaged", "prior", "2"]
+    assert "  results.json is damaged, it is not valid JSON" in out.splitlines()[1]
     code, _, err = ghrq("train", "--resume", "runs/small")
-    assert (code, err.count("'ghrq eval runs/small' replaces it")) == (2, 1)
+    assert (code, err.count("to replace it: ghrq eval runs/small")) == (2, 1)
     assert ghrq("eval", "runs/small")[0] == 0
     assert ghrq("runs")[1].splitlines()[1].split()[2] == "finished"
 

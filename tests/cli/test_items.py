@@ -1,6 +1,7 @@
 """fit, encode, decode and inspect as a user meets them: results, and one clear line for a mistake."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -145,6 +146,61 @@ def test_reassign_says_how_many_it_moved(ghrq, fitted):
     assert f"moved to free tuples  {moved}\n" in out
 
 
+def test_fit_stores_the_size_of_the_tie_break_token_and_encode_keeps_to_it(ghrq, vectors, tmp_path):
+    copies, ids = np.repeat(vectors, 4, axis=0), range(4 * ROWS)
+    copies[:300] = copies[0]  # more than the token has by default
+    pq.write_table(table_of(copies, ids), "few.parquet")
+    copies[:1200] = copies[0]
+    pq.write_table(table_of(copies, ids), "many.parquet")
+    names = ("--column", "embedding", "--id", "item_id")
+    assert ghrq("fit", "few.parquet", *names, *FIT, "--out", "tok")[0] == 0
+    ids = np.array(pq.read_table("tok/ids.parquet")["codes"].to_pylist())
+    size = Tokenizer.load("tok").vocabulary().tie_break
+    assert 256 < ids[:, -1].max() + 1 <= size <= 2 * ids[:, -1].max()
+    code, _, err = ghrq("encode", "tok", "many.parquet", "--out", "ids.parquet")
+    assert code == 2
+    assert f"but the tie-break token has {size} codes: remove" in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "ids.parquet").exists()
+    assert ghrq("encode", "tok", "many.parquet", "--out", "ids.parquet", "--collisions", "none")[0] == 0
+
+
+def test_inspect_says_where_the_ids_come_from_what_to_change_and_shows_items(ghrq, fitted, tmp_path, vectors):
+    table = table_of(vectors)
+    titles = [f"<b>nail</b> & {i}" if i else None for i in range(ROWS)]
+    labels = ["all > sub" if i else "other" for i in range(ROWS)]
+    table = table.append_column("name", pa.array(titles)).set_column(2, "category", pa.array(labels))
+    pq.write_table(table, "items.parquet")
+    options = ("--items", "items.parquet", "--title", "name", "--labels", "category")
+    code, out, err = ghrq("inspect", fitted / "tok", fitted / "tok" / "ids.parquet", *options, "--out", "report")
+    assert (code, err) == (0, "")
+    assert "AMI, level 1" not in out  # 399 of 400 items have the same label
+    assert "Left out is level 1" in out
+    verdict, page = out.splitlines()[-2:]
+    assert verdict.startswith("verdict: too many collisions. Fit again with one stage more, --stages 4")
+    assert page == "page: report/quality.html"
+    found = json.loads((tmp_path / "report" / "quality.json").read_text())
+    html = (tmp_path / "report" / "quality.html").read_text()
+    tokenizer = Tokenizer.load(fitted / "tok")
+    for fact in found["provenance"].values():
+        assert fact.replace("&", "&amp;") in html
+    assert found["provenance"]["fingerprint"].startswith(tokenizer.fingerprint[:12])
+    assert found["provenance"]["kind"] == "ghrq, engine kmeans, seed 0"
+    assert found["provenance"]["items"].startswith("items.parquet, 400 rows, written 2")
+    assert found["verdict"]["verdict"] == "too many collisions"
+    assert "&lt;b&gt;nail&lt;/b&gt; &amp; " in html
+    assert "<b>nail" not in html
+
+    assert ghrq("inspect", fitted / "tok", fitted / "tok" / "ids.parquet", "--out", "plain")[0] == 0
+    assert "item-0" in (tmp_path / "plain" / "quality.html").read_text()  # ids, where there are no titles
+    for options, message in (
+        (("--title", "name"), "--title, --column and --id need the table"),
+        (("--items", "items.parquet", "--title", "nam"), "--title"),
+    ):
+        code, _, err = ghrq("inspect", fitted / "tok", fitted / "tok" / "ids.parquet", *options, "--out", "no")
+        assert (code, message in err, len(err.splitlines())) == (2, True, 1)
+
+
 def test_one_absurd_row_is_pointed_at(ghrq, vectors):
     absurd = vectors.copy()
     absurd[17, 2] = 1e30
@@ -168,10 +224,137 @@ def test_a_cluster_that_does_not_answer_is_no_long_wait(option, ghrq, fitted, mo
 def test_an_array_can_be_fitted_on(ghrq, tmp_path, vectors):
     np.save(tmp_path / "vectors.npy", vectors)
     assert ghrq("fit", "vectors.npy", "--out", "tok/", *FIT, "--kind", "euclidean", "--collisions", "none")[0] == 0
-    assert ghrq("fit", "vectors.npy", "--out", "tok", *FIT, "--kind", "naive")[0] == 0  # in place of the first
+    before = {path.name: path.read_bytes() for path in (tmp_path / "tok").iterdir()}
+    again = ("fit", "vectors.npy", "--out", "tok", *FIT, "--kind", "naive")
+    code, out, err = ghrq(*again)
+    assert (code, out) == (2, "")
+    assert err == "error: tok holds config.json already: name a new folder, or replace it all with --force\n"
+    assert {path.name: path.read_bytes() for path in (tmp_path / "tok").iterdir()} == before
+    assert ghrq(*again, "--force")[0] == 0
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert json.loads((tmp_path / "tok" / "config.json").read_text())["params"]["kind"] == "naive"
     assert ghrq("encode", "tok", "vectors.npy", "--out", "ids.parquet")[0] == 0
     assert pq.read_table("ids.parquet").equals(pq.read_table("tok/ids.parquet"))
+
+
+def test_ids_of_another_tokenizer_are_refused(ghrq, fitted):
+    columns = ("--column", "embedding", "--id", "item_id")
+    assert ghrq("fit", fitted / "items.parquet", *columns, "--out", "tok2", *FIT, "--seed", 1)[0] == 0
+    for command in ("decode", "inspect"):
+        code, out, err = ghrq(command, "tok2", fitted / "tok" / "ids.parquet", "--out", "v.npy")
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1
+        assert "holds IDs of the tokenizer" in err
+    assert ghrq("decode", fitted / "tok", fitted / "tok" / "ids.parquet", "--out", "v.npy")[0] == 0
+    assert ghrq("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.csv")[0] == 0
+    code, out, _ = ghrq("decode", "tok2", "ids.csv", "--out", "v.npy")
+    assert code == 0
+    assert "not checked" in out
+
+
+@pytest.mark.parametrize("command", ["fit", "encode"])
+def test_bad_rows_can_be_skipped(command, ghrq, fitted, tmp_path, vectors):
+    rows, bad = vectors.tolist(), [0, 17, 399]
+    rows[0], rows[17] = None, [float("nan")] * DIM
+    pq.write_table(
+        pa.table({"item_id": [*IDS[:-1], None], "embedding": pa.array(rows, pa.list_(pa.float32()))}), "t.parquet"
+    )
+    columns = ("--column", "embedding", "--id", "item_id")
+    if command == "fit":
+        arguments, ids = ("fit", "t.parquet", *columns, "--out", "tok", *FIT), tmp_path / "tok" / "ids.parquet"
+    else:
+        arguments = ("encode", fitted / "tok", "t.parquet", *columns, "--out", "ids.parquet")
+        ids = tmp_path / "ids.parquet"
+    code, out, err = ghrq(*arguments)
+    assert code == 2
+    assert "row 0 (counted from 0)" in err
+    assert "--on-bad skip" in err
+    code, out, err = ghrq(*arguments, "--on-bad", "skip")
+    assert (code, err) == (0, "")
+    assert f"3 rows, listed in {ids.relative_to(tmp_path)}.skipped.csv\n" in out
+    kept = [row for row in range(ROWS) if row not in bad]
+    assert pq.read_table(ids)["item_id"].to_pylist() == [IDS[row] for row in kept]
+    listed = ids.with_name("ids.parquet.skipped.csv").read_text().splitlines()
+    assert listed[0] == "row,item_id,reason"
+    assert [line.split(",")[:2] for line in listed[1:]] == [["0", "item-000"], ["17", "item-017"], ["399", ""]]
+    folder = tmp_path / "tok" if command == "fit" else fitted / "tok"
+    codes = np.array(pq.read_table(ids)["codes"].to_pylist())[:, :STAGES]
+    np.testing.assert_array_equal(codes, Tokenizer.load(folder).encode(vectors[kept]))
+    arguments = ("inspect", folder, ids, "--items", "t.parquet", *columns, "--out", "report")
+    assert "--on-bad skip" in ghrq(*arguments)[2]
+    assert ghrq(*arguments, "--on-bad", "skip")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "encode"])
+def test_a_column_of_ids_that_is_not_used_is_mentioned(command, ghrq, fitted, tmp_path):
+    assert ghrq("fit", fitted / "items.parquet", "--column", "embedding", "--id", "", "--out", "tok", *FIT)[0] == 0
+    fit = ("fit", fitted / "items.parquet", "--column", "embedding", "--out", "tok2", *FIT)
+    encode = ("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet")
+    arguments = fit if command == "fit" else encode
+    code, _, err = ghrq(*arguments)
+    assert (code, err) == (0, "note: the ids are row numbers, column 'item_id' is not used: --id item_id uses it\n")
+    shutil.rmtree("tok2", ignore_errors=True)
+    for given in ("", "item_id"):
+        code, _, err = ghrq(*arguments, "--id", given)
+        assert (code, err) == (0, "")
+        shutil.rmtree("tok2", ignore_errors=True)
+
+
+def test_outputs_go_through_links_and_the_links_stay(ghrq, fitted, tmp_path, vectors):
+    np.save(tmp_path / "vectors.npy", vectors)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "tok").symlink_to("far/tok")  # leads nowhere yet
+    fit = ("fit", "vectors.npy", "--out", "tok", *FIT)
+    assert ghrq(*fit)[0] == 0
+    assert ghrq(*fit)[0] == 2
+    assert ghrq(*fit, "--seed", 1, "--force")[0] == 0
+    assert json.loads((tmp_path / "far" / "tok" / "config.json").read_text())["params"]["seed"] == 1
+    for there in (False, True):
+        (tmp_path / "ids.parquet").unlink(missing_ok=True)
+        (tmp_path / "ids.parquet").symlink_to("far/real.parquet")
+        assert (tmp_path / "ids.parquet").exists() == there
+        assert ghrq("encode", "tok", "vectors.npy", "--out", "ids.parquet")[0] == 0
+        assert pq.read_table("far/real.parquet").equals(pq.read_table("tok/ids.parquet"))
+    assert (tmp_path / "tok").is_symlink()
+    assert (tmp_path / "ids.parquet").is_symlink()
+
+    (tmp_path / "file").symlink_to("vectors.npy")
+    (tmp_path / "nowhere").symlink_to("gone/tok")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, message in (
+        ("file", "file would overwrite the input vectors.npy"),
+        ("ids.parquet", "ids.parquet is a file: give --out the name of a folder"),
+        ("nowhere", "there is no folder"),
+        ("loop", "loop is a symbolic link that leads to itself"),
+    ):
+        code, _, err = ghrq("fit", "vectors.npy", "--out", name, *FIT)
+        assert (code, message in err) == (2, True), err
+        assert (tmp_path / name).is_symlink()
+    assert sorted(path.name for path in (tmp_path / "far").iterdir()) == ["real.parquet", "tok"]
+
+
+def test_a_killed_replacement_is_repaired_by_the_next_command(ghrq, fitted, tmp_path, vectors):
+    """What a process leaves on a system that cannot exchange two folders."""
+    dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    for command in (
+        ("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet"),
+        ("fit", fitted / "items.parquet", "--column", "embedding", "--out", "tok", *FIT),
+    ):
+        shutil.rmtree(tmp_path / "tok", ignore_errors=True)
+        shutil.copytree(fitted / "tok", tmp_path / f".tok.{dead}.old")
+        code, _, err = ghrq(*command)
+        assert code == (0 if command[0] == "encode" else 2), err  # and fit does not replace it
+        assert (tmp_path / "tok" / "ids.parquet").read_bytes() == (fitted / "tok" / "ids.parquet").read_bytes()
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_printed_command_can_be_pasted(ghrq, fitted, tmp_path):
+    shutil.copy(fitted / "items.parquet", tmp_path / "my items.parquet")
+    code, out, err = ghrq("fit", "my items.parquet", "--column", "embedding", "--id", "", "--out", "it's $HOME", *FIT)
+    assert (code, err) == (0, "")
+    words = shlex.split(lines(out)["next"])
+    assert words[:3] == ["ghrq", "inspect", "it's $HOME"]
+    assert words[5] == "my items.parquet"
 
 
 # --- mistakes ------------------------------------------------------------------------------------------------
@@ -235,10 +418,16 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
     [
         (["fit", "ITEMS", "--out", "gone/tok"], "cannot write gone/tok: there is no folder gone: create it first"),
         (["fit", "ITEMS", "--out", "note.txt"], "note.txt is a file: give --out the name of a folder"),
-        (["fit", "ITEMS", "--out", "full"], "full has other files in it, such as mine.txt: give --out a new folder"),
+        (["fit", "ITEMS", "--out", "full"], "full holds other files, such as mine.txt: name a new folder"),
         (["fit", "ITEMS", "--out", "."], "would overwrite the input"),
         (["fit", "ITEMS", "--out", "/proc/tok"], "cannot write /proc/tok"),
+        (["fit", "ITEMS", "--out", "n" * 300], "(File name too long): name another"),
+        (["fit", "ITEMS", "--out", "/dev/null"], "/dev/null is neither a file nor a folder"),
         (["fit", "ITEMS", "--out", "tok", "--codes", "0"], "Invalid value for '--codes'"),
+        (["fit", "ITEMS", "--out", "tok", "--codes", "8", "--stages", "1000000000", "--id", ""], "TB of memory"),
+        (["fit", "ITEMS", "--out", "tok", "--codes", "1000000000", "--id", ""], "more rows, or --codes 400 or less"),
+        (["fit", "ITEMS", "--out", "tok", "--epochs", "3"], "--epochs is of the autoencoder"),
+        (["fit", "ITEMS", "--out", "tok", "--learning-rate", "1"], "--learning-rate is of the autoencoder"),
         (["fit", "ITEMS", "--out", "tok", "--kind", "hyper"], "'hyper' is not one of"),
         (["fit", "ITEMS", "--out", "tok", "--seed", "-1"], "Invalid value for '--seed'"),
         (["encode", "TOK", "ITEMS", "--out", "gone/ids.parquet"], "there is no folder gone: create it first"),

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ghrq.data.tables import TableLayout, open_codes, open_table, open_writer
+from ghrq.system.errors import UserError
 
 # --- writing -------------------------------------------------------------------------------------------------
 
@@ -56,6 +57,53 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(suffix, tmp_path):
         stop_half_way()
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    "name", ["codes", "code_1", "code_9", "code_x", "embedding", "values", "row", "new\nline", "a,b"]
+)
+def test_ids_of_any_name_read_back(name, suffix, tmp_path):
+    """A name that is also that of the codes becomes ``id``."""
+    path, codes, ids = tmp_path / f"ids{suffix}", np.arange(12, dtype=np.int32).reshape(4, 3), ["a", "b", "c", "d"]
+    with open_writer(path, TableLayout(name, "codes", 3, np.int32, 4)) as writer:
+        writer.write(pa.array(ids), codes)
+    table = open_codes(path)
+    assert table.id_name == ("id" if name == "codes" or (name, suffix) == ("code_1", ".csv") else name)
+    (batch,) = table.batches(100)
+    assert batch.ids.to_pylist() == ids
+    np.testing.assert_array_equal(batch.vectors, codes)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_ids_above_the_signed_numbers_read_back(suffix, tmp_path):
+    path, ids = tmp_path / f"ids{suffix}", [2**64 - 1, 5]
+    with open_writer(path, TableLayout("id", "codes", 1, np.int32, 2)) as writer:
+        writer.write(pa.array(ids, pa.uint64()), np.zeros((2, 1), np.int32))
+    assert [int(name) for name in next(open_codes(path).ids(2)).to_pylist()] == ids
+
+
+def test_parquet_says_what_it_is(tmp_path):
+    for suffix, expected in ((".parquet", {"tokenizer": "abc"}), (".csv", {}), (".jsonl", {}), (".npy", {})):
+        path = tmp_path / f"ids{suffix}"
+        with open_writer(path, TableLayout("id", "codes", 1, np.int32, 1, {"tokenizer": "abc"})) as writer:
+            writer.write(pa.array([1]), np.zeros((1, 1), np.int32))
+        assert open_codes(path).manifest == expected
+    table = pq.read_table(tmp_path / "ids.parquet")
+    for damaged in (b"{", b"[]", b"\xff", b"[" * 100_000):
+        pq.write_table(table.replace_schema_metadata({b"ghrq": damaged}), tmp_path / "ids.parquet")
+        with pytest.raises(UserError, match=r"ids.parquet: its metadata are damaged.*: write or copy it again"):
+            open_codes(tmp_path / "ids.parquet")
+
+
+def test_parts_of_two_tokenizers_are_no_table(tmp_path):
+    for part in ("a", "b"):
+        with open_writer(
+            tmp_path / f"{part}.parquet", TableLayout("id", "codes", 1, np.int32, 1, {"tokenizer": part})
+        ) as writer:
+            writer.write(pa.array([1]), np.zeros((1, 1), np.int32))
+    with pytest.raises(UserError, match=r"b.parquet was made by another tokenizer than .*a.parquet"):
+        open_codes(tmp_path)
 
 
 # --- memory --------------------------------------------------------------------------------------------------

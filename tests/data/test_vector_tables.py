@@ -1,10 +1,14 @@
 """Tables of every format: the same rows come out, in constant memory, and every mistake is one line with a remedy."""
 
+import contextlib
 import csv
 import gzip
 import json
+import os
 import pickle
 import re
+import shutil
+import socket
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +19,7 @@ from ghrq.data.tables import check_distinct, hash_ids, open_codes, open_table, o
 from ghrq.data.tables import sources as sources_module
 from ghrq.data.tables import text as text_module
 from ghrq.data.tables.write import TableLayout
+from ghrq.system import memory
 from ghrq.system.errors import UserError
 
 ROWS, DIM = 103, 5
@@ -184,7 +189,10 @@ BAD_ROW = 61
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        ([1.0, 2.0], "has 2 numbers, expected 5 as in the first row: fix or remove"),
+        (
+            [1.0, 2.0],
+            "has 2 numbers, expected 5 as in other rows: fix or remove that row, or leave such rows out",
+        ),
         ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "has 6 numbers"),
         ([], r"has 0 numbers|is '\[\]', expected numbers"),
         (None, "missing or NaN|is '', expected numbers"),
@@ -262,7 +270,7 @@ def test_other_separators_than_the_comma_are_named(separator, called, name, tmp_
         ('{"embedding": [1, 2, 3, 4, 5]}', r"row 61 \(counted from 0\): column 'item_id' has no id"),
         (
             '{"item_id": "x",\n "embedding": [1, 2, 3, 4, 5]}',
-            "104 lines but 103 JSON objects: put one object on a line",
+            r"row 61 \(counted from 0\) cannot be read as JSON lines, it has no whole object: put one object on a line",
         ),
     ],
 )
@@ -270,11 +278,21 @@ def test_bad_lines_of_json_are_named(line, match, tmp_path):
     lines = [json.dumps({"item_id": i, "embedding": [1, 2, 3, 4, 5]}) for i in IDS]
     lines[BAD_ROW] = line
     (tmp_path / "items.jsonl").write_text("\n".join(lines))
-    if "104 lines" in match:
-        with pytest.raises(UserError, match=match):
-            list(open_table(tmp_path / "items.jsonl", "embedding", "item_id").ids(1000))
-    else:
-        fails(tmp_path / "items.jsonl", match)
+    fails(tmp_path / "items.jsonl", match)
+
+
+@pytest.mark.parametrize(
+    "line", ["null", "[1]", '{"item_id": "a"} null', '{"a": "}"', "{" * 30_000, '{"a":' * 30_000 + "}" * 30_000]
+)
+def test_lines_that_crash_the_parser_of_json_are_refused(line, tmp_path):
+    """pyarrow's parser ends the process for some of them."""
+    lines = [json.dumps({"item_id": i, "embedding": [1, 2, 3, 4, 5], "t": 'a \\ "[ {'}) for i in IDS]
+    lines[BAD_ROW] = line
+    (tmp_path / "items.jsonl").write_text("\n".join(lines))
+    fails(
+        tmp_path / "items.jsonl",
+        r"row 61 \(counted from 0\) cannot be read as JSON lines, .*: put one object on a line",
+    )
 
 
 def test_missing_columns_name_the_nearest(tmp_path, vectors):
@@ -347,12 +365,38 @@ def test_damaged_and_foreign_files(tmp_path, vectors):
         open_table(tmp_path / "folder", "embedding")
 
 
-def test_a_table_that_became_shorter_says_what_to_do(tmp_path, vectors):
-    table = open_table(write_csv(tmp_path / "items.csv", vectors), "e*", "item_id")
-    assert table.rows == ROWS
-    write_csv(tmp_path / "items.csv", vectors[:-3], ids=IDS[:-3])
-    with pytest.raises(UserError, match=r"items\.csv ended 3 rows early, it is damaged or was changed: write or"):
-        list(table.batches(25))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("change", ["replaced", "written to"])
+def test_a_table_that_changes_while_it_is_read_is_refused(kind, change, tmp_path, vectors):
+    """Even if the other file has as many rows: ids and vectors would not belong together."""
+    path, column = make(kind, tmp_path, vectors)
+    table = open_table(path, column, "item_id")
+    batches = table.batches(25)
+    next(batches)
+    part = path / "2.parquet" if path.is_dir() else path
+    if change == "replaced":
+        shutil.copyfile(part, tmp_path / "other")
+        os.replace(tmp_path / "other", part)
+    else:
+        part.touch()
+    for reading in (batches, table.batches(25), table.ids(25)):
+        with pytest.raises(UserError, match="was changed while it was read: run the command again when nothing writes"):
+            list(reading)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npy", ".csv", ".jsonl", ".jsonl.gz"])
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device"])
+def test_only_files_are_opened(kind, suffix, tmp_path):
+    """A pipe would block for ever."""
+    path = tmp_path / f"items{suffix}"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(tmp_path):
+            server.bind(path.name)
+    fails(path, f"{path.name} is {kind}, expected a file: write the data to a file first")
 
 
 def test_no_flipped_bit_of_a_written_parquet_passes(tmp_path):
@@ -386,6 +430,123 @@ def test_codes_are_whole_numbers(tmp_path):
     for number in (0.5, 2.0**31, float("nan")):
         write_parquet(tmp_path / "bad.parquet", np.full((ROWS, DIM), number), "list")
         fails(tmp_path / "bad.parquet", "row 0 .*holds a number that is not a code", dtype=np.int32)
+
+
+def test_columns_of_the_same_name(tmp_path, vectors):
+    """An error if they are asked for; others do no harm."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), DIM)
+    arrays = [pa.array(IDS), pa.array(IDS), lists, pa.array(vectors[:, 0]), pa.array(vectors[:, 1])]
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.Table.from_arrays(arrays, ["item_id", "item_id", "embedding", "x_1", "x_1"]), path)
+    fails(path, "t.parquet has 2 columns called 'item_id': rename all but one of them")
+    for column in ("x_1", "x_*", "x_1,x_1"):
+        fails(path, "has 2 columns called 'x_1': rename all but one", column, None)
+    np.testing.assert_array_equal(next(open_table(path, "embedding").batches(ROWS)).vectors, vectors)
+    pq.write_table(pa.Table.from_arrays([lists, lists], ["e", "e"]), path)
+    fails(path, "several columns of vectors, e, e: say where", None, None)
+    fails(path, "has 2 columns called 'e'", "e", None)
+    (tmp_path / "t.csv").write_text("id,id,a,b\n1,2,3,4\n")
+    fails(tmp_path / "t.csv", "t.csv has 2 columns called 'id'", "a,b", "id")
+    assert open_table(tmp_path / "t.csv", "a,b").rows == 1
+
+
+def test_bytes_that_are_no_text(tmp_path, vectors):
+    """Parquet does not check that text is UTF-8."""
+    offsets = pa.py_buffer(np.arange(ROWS + 1, dtype=np.int32) * 3)
+    data = b"".join(b"\xff\xfe\xfd" if i == BAD_ROW else b"%03d" % i for i in range(ROWS))
+    ids = pa.Array.from_buffers(pa.string(), ROWS, [None, offsets, pa.py_buffer(data)])
+    path = write_parquet(tmp_path / "t.parquet", vectors, "fixed", ids=ids, text=ids)
+    fails(path, r"row 61 \(counted from 0\): column 'item_id' is not text in UTF-8")
+    fails(path, r"row 61 \(counted from 0\): column 'text' is '.*', expected numbers such as", "text", None)
+    with pytest.raises(UserError, match="column 'text' holds string, which cannot be a label"):
+        open_table(path, "embedding", label_column="text").labels()
+    table = open_table(path, "embedding", "item_id", on_bad="skip")
+    assert table.skipped == [(BAD_ROW, "\ufffd\ufffd\ufffd", "column 'item_id' is not text in UTF-8")]
+    (tmp_path / "t.csv").write_bytes(b"item_id,embe\xa1\n1,2\n")
+    fails(tmp_path / "t.csv", "cannot be read as CSV", None, None)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000, 4)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 4)}",
+        "{[]: 1}",
+        "-" * 9000 + "1",
+        "(" * 9000,
+    ],
+)
+def test_headers_of_arrays_are_not_trusted(header, tmp_path):
+    text = header.encode() + b" \n"
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64)
+    (tmp_path / "t.npy").write_bytes(content)
+    fails(tmp_path / "t.npy", "t.npy cannot be read as a NumPy array .*: it is damaged", None, None)
+
+
+def test_lists_that_do_not_fit_into_memory_are_refused_unread(tmp_path, vectors, monkeypatch):
+    path = write_parquet(tmp_path / "t.parquet", vectors, "list")
+    monkeypatch.setattr(memory, "available", lambda: 100)
+    fails(path, "t.parquet: reading 7 rows would take .* of memory, 0.0 GB are free: write it with shorter lists")
+
+
+# --- bad rows that are left out --------------------------------------------------------------------------------
+
+BAD = {0: "missing", 7: "NaN", 8: "NaN", 60: "has 2 numbers", 61: "has no id", 102: "not finite"}
+
+
+def with_bad_rows(folder, vectors, kind):
+    rows, ids = vectors.tolist(), list(IDS)
+    rows[0], rows[60], ids[61] = None, rows[60][:2], None
+    rows[7][2] = rows[8][0] = float("nan")
+    rows[102][4] = float("inf")
+    path = folder / f"items.{kind}"
+    if kind == "parquet":
+        arrays = {"item_id": ids, "embedding": pa.array(rows, pa.list_(pa.float32()))}
+        pq.write_table(pa.table(arrays), path, row_group_size=10)
+    else:
+        lines = [json.dumps({"item_id": name, "embedding": row}) for name, row in zip(ids, rows, strict=True)]
+        path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_bad_rows_are_left_out(kind, with_ids, tmp_path, vectors):
+    path = with_bad_rows(tmp_path, vectors, kind)
+    table = pickle.loads(pickle.dumps(open_table(path, "embedding", "item_id" if with_ids else None, on_bad="skip")))
+    bad = [row for row in BAD if with_ids or row != 61]
+    good = np.setdiff1d(np.arange(ROWS), bad)
+    assert [row.row for row in table.skipped] == bad
+    assert all(BAD[row.row] in row.reason for row in table.skipped)
+    assert [row.id for row in table.skipped] == ["" if not with_ids or row == 61 else IDS[row] for row in bad]
+    assert (table.rows, table.dim) == (len(good), DIM)
+    names = [IDS[row] if with_ids else row for row in good]
+    for size in (1, 25, 1000):
+        batches = list(table.batches(size))
+        np.testing.assert_array_equal(np.concatenate([batch.vectors for batch in batches]), vectors[good])
+        assert [name for batch in batches for name in batch.ids.to_pylist()] == names
+        assert [name for ids in table.ids(size) for name in ids.to_pylist()] == names
+        pieces = [batch for start, stop in table.spans(size) for batch in table.batches(size, start, stop)]
+        assert [batch.ids.to_pylist() for batch in pieces] == [batch.ids.to_pylist() for batch in batches]
+    np.testing.assert_array_equal(table.take(np.array([0, 50, 3])), vectors[good[[0, 50, 3]]])
+    np.testing.assert_array_equal(table.row_numbers(np.arange(table.rows)), good)
+
+
+def test_a_table_of_bad_rows_only(tmp_path, vectors):
+    path = write_parquet(tmp_path / "t.parquet", np.full_like(vectors, np.nan), "fixed")
+    with pytest.raises(UserError, match=r"t.parquet has no row that can be used, row 0 because column 'embedding'"):
+        open_table(path, "embedding", on_bad="skip")
+
+
+def test_duplicates_are_numbered_as_in_the_file(tmp_path, vectors):
+    path = with_bad_rows(tmp_path, vectors, "parquet")
+    changed = pq.read_table(path).to_pydict()
+    changed["item_id"][70] = IDS[3]
+    pq.write_table(pa.table({**changed, "embedding": pa.array(changed["embedding"], pa.list_(pa.float32()))}), path)
+    table = open_table(path, "embedding", "item_id", on_bad="skip")
+    with pytest.raises(UserError, match=r"rows 3 and 70 \(counted from 0\) have the same item_id 'item-003'"):
+        check_distinct(table, np.concatenate([hash_ids(ids) for ids in table.ids(30)]))
 
 
 # --- duplicates ----------------------------------------------------------------------------------------------

@@ -299,3 +299,20 @@ def test_the_corpus_of_nltk_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     with pytest.raises(FileNotFoundError, match=r"nltk.downloader wordnet"):
         wordnet.from_nltk(LazyCorpusLoader("wordnet", WordNetCorpusReader, None))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lzma.compress(b"[" * 100_000),
+        lzma.compress(b"[]"),
+        lzma.compress(b'{"format": 3}'),
+        lzma.compress(b"{}")[:-5],
+        lzma.compress(bytes(2**29), preset=0),
+    ],
+)
+def test_a_file_that_is_something_else_or_a_bomb_is_one_line(tmp_path, content):
+    (tmp_path / "nouns.json.xz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"nouns\.json\.xz is damaged or no file of WordNet nouns") as told:
+        wordnet.load(tmp_path / "nouns.json.xz")
+    assert "\n" not in str(told.value)

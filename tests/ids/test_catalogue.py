@@ -1,5 +1,7 @@
 """Look-up both ways and neighbours, against dictionaries and plain sorting; the file, whole or not at all."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -36,10 +38,17 @@ def test_neighbours_under_and_look_up_against_plain_search(data):
     rows = [tuple(row) for row in codes.tolist()]
     asked = torch.randint(n, (10,)).tolist()
 
+    vectors = torch.randint(3, (n, 2)) if data.draw(st.booleans()) else None  # equal distances, too
+    catalogue = catalogue if vectors is None else Catalogue(ids, codes, vectors=vectors)
+
+    def distance(row, other):
+        return 0 if vectors is None else int((vectors[row] - vectors[other]).square().sum())
+
     found = catalogue.neighbours([ids[row] for row in asked], k)
     for place, row in enumerate(asked):
-        ranked = sorted((-shared(rows[row], rows[other]), other) for other in range(n) if other != row)
-        expected = [(ids[other], -length) for length, other in ranked if length < 0][:k]
+        others = [other for other in range(n) if other != row]
+        ranked = sorted((-shared(rows[row], rows[other]), distance(row, other), other) for other in others)
+        expected = [(ids[other], -length) for length, _, other in ranked if length < 0][:k]
         part = slice(found.indptr[place], found.indptr[place + 1])
         assert list(zip(found.ids[part].tolist(), found.shared[part].tolist(), strict=True)) == expected
 
@@ -58,11 +67,48 @@ def test_neighbours_under_and_look_up_against_plain_search(data):
 
 def test_neighbours_in_chunks(monkeypatch):
     codes = torch.randint(4, (200, 3))
-    catalogue = Catalogue(range(200), codes)
-    expected = catalogue.neighbours(range(200), 7)
-    monkeypatch.setattr("ghrq.ids.catalogue._CHUNK", 20)
-    found = catalogue.neighbours(range(200), 7)
-    assert all(map(np.array_equal, found, expected))
+    for catalogue in (Catalogue(range(200), codes), Catalogue(range(200), codes, vectors=torch.randn(200, 3))):
+        expected = catalogue.neighbours(range(200), 7)
+        with monkeypatch.context() as patch:
+            patch.setattr("ghrq.ids.catalogue._PAIRS", 20)
+            patch.setattr("ghrq.ids.catalogue._NUMBERS", 10)
+            found = catalogue.neighbours(range(200), 7)
+        assert all(map(np.array_equal, found, expected))
+
+
+def test_equal_prefixes_are_sorted_by_distance(tmp_path):
+    codes = torch.tensor([[0, 0], [0, 1], [0, 2], [0, 3], [0, 0], [1, 0]])
+    points = np.array([[0.0], [3.0], [-1.0], [2.0], [9.0], [0.1]])
+    assert Catalogue(range(6), codes).neighbours([0], 5).ids.tolist() == [4, 1, 2, 3]
+    catalogue = Catalogue(range(6), codes, vectors=points)
+    assert catalogue.neighbours([0], 5).ids.tolist() == [4, 2, 3, 1]
+    assert catalogue.neighbours([0], 2).ids.tolist() == [4, 2]
+    catalogue.save(tmp_path / "ids.parquet")
+    assert Catalogue.load(tmp_path / "ids.parquet", points).neighbours([0], 3).ids.tolist() == [4, 2, 3]
+    with pytest.raises(ValueError, match="expected 6 vectors, one for each item, got 5"):
+        Catalogue(range(6), codes, vectors=points[:5])
+
+
+def test_a_catalogue_is_like_a_mapping_from_ids_to_codes(monkeypatch):
+    catalogue = Catalogue(NAMES, CODES)
+    assert "pear" in catalogue
+    assert "kiwi" not in catalogue
+    assert 7 not in catalogue
+    assert catalogue["pear"].tolist() == [0, 1, 0]
+    with pytest.raises(KeyError, match="kiwi"):
+        catalogue["kiwi"]
+    assert list(catalogue) == NAMES
+    assert repr(catalogue) == "<Catalogue of 5 items with 3 codes each>"
+    assert np.int64(3) in Catalogue([3, 4], CODES[:2])
+    assert Catalogue(np.array([3, 4]), CODES[:2])[np.int64(4)].tolist() == [0, 1, 0]
+
+    frame = Catalogue(NAMES, CODES, name="asin").to_pandas()
+    assert frame.index.name == "asin"
+    assert frame.columns.tolist() == ["code_1", "code_2", "code_3"]
+    assert frame.loc["plum"].tolist() == [0, 2, 2]
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    with pytest.raises(UserError, match="needs pandas, which is not installed: pip install pandas"):
+        catalogue.to_pandas()
 
 
 @pytest.mark.parametrize("make", [list, tuple, np.array, pd.Series, pl.Series, lambda x: np.array(x, dtype=object)])

@@ -129,7 +129,7 @@ def test_a_config_that_is_not_understood_is_one_line(tokenizer: ImageTokenizer, 
 
     for change in ({"magic": 1}, {"channels": 0}, {"dim": 5}):
         config = TOKENIZER.model_dump(mode="json") | change
-        pretrained.save(tmp_path / "tok", ImageTokenizer._format, config, tokenizer.state_dict())
+        pretrained.save(tmp_path / "tok", ImageTokenizer._format, config, tokenizer.state_dict(), force=True)
         with pytest.raises(UserError, match=r"config.json and its weights do not fit together") as caught:
             ImageTokenizer.from_pretrained(tmp_path / "tok")
         assert "\n" not in str(caught.value)

@@ -12,6 +12,7 @@ import ghrq
 from ghrq.metrics.quality import quality
 from ghrq.report import ids_figures
 from ghrq.report.figures import PALE, STYLE
+from ghrq.report.ids_examples import ItemExamples
 from ghrq.report.ids_page import write_page
 from ghrq.system.errors import UserError
 
@@ -167,9 +168,11 @@ def test_wide_tables_show_that_they_scroll(drawn):
 def test_a_level_of_one_label_is_left_out_with_a_note(others, tmp_path):
     codes = np.stack((np.arange(1000) % 8, np.arange(1000) % 7), axis=1)
     labels = {"all $ alike": np.arange(1000) == 3, **others}
-    read = texts(write_page(quality(codes, labels=labels), tmp_path).read_text("utf-8"))
+    measured = quality(codes, labels=labels)
+    read = texts(write_page(measured, tmp_path).read_text("utf-8"))
     assert "Left out is all $ alike: more than 99.5% of its 1,000 items have the same label." in read
     assert read.count("all $ alike") == 1
+    assert ["AMI, half"] * len(others) == [title for title in measured.summary()[0] if title.startswith("AMI")]
     assert ("Agreement with half" in read) == bool(others)
 
 
@@ -204,11 +207,24 @@ def test_codes_that_are_hardly_used_are_pointed_out(tmp_path):
     rq = ghrq.ResidualQuantizer(3, 16, 2)
     codes = np.stack((np.arange(16), np.arange(16) % 2), axis=1)
     read = texts(write_page(quality(codes, tokenizer=rq), tmp_path).read_text("utf-8"))
-    assert "Stage 2 uses only 12% of its codes." in read
-    assert "Stage 1 uses" not in read
+    assert "Verdict: good, but with more codes than needed. Fit again with fewer stages, --stages 1:" in read
+    assert "stage 2 uses only 12% of its codes." in read
+    assert "stage 1 uses" not in read
 
 
 def test_a_folder_that_cannot_be_written_is_said_plainly(measured, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write quality\.html into .*file"):
         write_page(measured, tmp_path / "file")
+
+
+def test_the_page_says_where_the_ids_come_from_and_shows_items(measured, tmp_path):
+    shown = ItemExamples.of(np.zeros((ITEMS, 2), dtype=int), 2, lambda rows: [f"<b>item {row}</b>" for row in rows])
+    facts = {"tokenizer": "tok & <more>", "seed": "0"}
+    html = write_page(measured, tmp_path, provenance=facts, examples=shown).read_text("utf-8")
+    Balanced(html)
+    read = texts(html)
+    assert "Where these IDs come from tokenizer tok &amp; &lt;more&gt; seed 0" in read
+    assert "The tuples that most items share 300 items 0 0 &lt;b&gt;item 0&lt;/b&gt;" in read
+    assert "Some items, with others that share exactly their first" in read
+    assert read.index("Verdict: ") < read.index("of the items have an ID of their own") < read.index("What was checked")

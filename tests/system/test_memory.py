@@ -4,9 +4,15 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
+from ghrq import ResidualQuantizer, Tokenizer, cli
+from ghrq.system import memory
+from ghrq.system.errors import UserError
 from ghrq.training.run import Run
 from ghrq.training.train import evaluate, train
 
@@ -69,3 +75,40 @@ def test_training_and_evaluation_ask_for_it(tiny, tmp_path, monkeypatch: pytest.
     train(tiny(), tmp_path / "run")
     evaluate(Run.open(tmp_path / "run"))
     assert len(asked) == 2
+
+
+def test_what_does_not_fit_is_told_with_both_sizes() -> None:
+    there = memory.available()
+    assert there is not None
+    assert there > 2**20
+    memory.check_room(2**20, "codes", "lower one")
+    with pytest.raises(UserError, match=r"^codes would take [\d,]+ TB of memory, [\d.]+ GB are free: lower one$"):
+        memory.check_room(10**15, "codes", "lower one")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ResidualQuantizer(4, num_stages=10**9),
+        lambda: ResidualQuantizer(4, codebook_size=10**12),
+        lambda: ResidualQuantizer(10**12),
+        lambda: ResidualQuantizer(4, codebook_dim=10**12, codebook_update="ema"),
+        lambda: Tokenizer(num_stages=10**9, codebook_size=4).fit(np.eye(8)),
+        lambda: Tokenizer(engine="autoencoder", codebook_size=4, latent_dim=10**10).fit(np.eye(8)),
+        lambda: Tokenizer(engine="autoencoder", codebook_size=4, hidden=(10**12,)).fit(np.eye(8)),
+    ],
+)
+def test_absurd_sizes_are_a_value_error(make: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match=r"would take [\d,.]+ .B of memory, [\d.]+ GB are free: lower one of them"):
+        make()
+
+
+def test_an_allocator_without_memory_is_one_line(ghrq, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 bytes\nstack")):
+        monkeypatch.setattr("ghrq.recipes.shipped", lambda error=error: (_ for _ in ()).throw(error))
+        code, _, err = ghrq("recipes")
+        assert (code, err.count("\n")) == (1, 1)
+        assert err.startswith("error: not enough memory (")
+    monkeypatch.setattr("ghrq.recipes.shipped", lambda: {}[1])
+    with pytest.raises(KeyError):
+        cli.main(["recipes"])

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from ghrq import ResidualQuantizer
+from ghrq.system import pretrained
 from ghrq.system.errors import UserError
 from ghrq.system.pretrained import Format, Pretrained
 from ghrq.system.settings import Section
@@ -108,3 +110,25 @@ def test_the_model_of_the_docstring_is_saved_and_loaded(tmp_path: Path) -> None:
     found = names["MyModel"].from_pretrained(tmp_path / "own")
     assert found.config.width == 3
     assert torch.equal(found.layer.weight, model.layer.weight)
+
+
+def test_a_model_replaces_one_of_its_class_only(tmp_path: Path) -> None:
+    quantizer = ResidualQuantizer(4, codebook_size=8)
+    quantizer.save_pretrained(tmp_path / "rq")
+    quantizer.save_pretrained(tmp_path / "rq")
+    with pytest.raises(UserError, match=r"rq holds config.json already: .* with force=True"):
+        Model(Config()).save_pretrained(tmp_path / "rq")
+    assert torch.equal(ResidualQuantizer.from_pretrained(tmp_path / "rq").codebooks, quantizer.codebooks)
+    Model(Config()).save_pretrained(tmp_path / "rq", force=True)
+    Model.from_pretrained(tmp_path / "rq")
+
+
+def test_numbers_that_mean_nothing_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, match in ((torch.nan, "NaN or infinite"), (-torch.inf, "NaN or infinite"), (2.0, "outside of the Poi")):
+        quantizer = ResidualQuantizer(4, codebook_size=8)
+        quantizer.codebooks.data[1, 2, 3] = value
+        with monkeypatch.context() as patch:
+            patch.setattr(pretrained, "_check_finite", lambda *_: None)
+            quantizer.save_pretrained(tmp_path / "rq")
+        with pytest.raises(UserError, match=rf"^'codebooks' in .*rq/model\.safetensors has .*{match}"):
+            ResidualQuantizer.from_pretrained(tmp_path / "rq")

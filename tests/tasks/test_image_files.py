@@ -1,5 +1,9 @@
 """Image files to codes and back, by the commands."""
 
+import io
+import json
+import os
+import random
 import resource
 import shutil
 from pathlib import Path
@@ -10,6 +14,7 @@ import torch
 from PIL import Image as Pillow
 from small_image import small
 
+from ghrq.data.images import load
 from ghrq.models import ImageTokenizer
 from ghrq.models.image_files import decode_file, encode_file, fingerprint
 from ghrq.system.progress import Progress
@@ -25,8 +30,8 @@ def load_tokenizer(run: Path) -> ImageTokenizer:
 def test_an_image_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     Pillow.fromarray(random.integers(0, 256, (30, 45, 3), dtype=np.uint8)).save("mine.png")
-    code, out, err = ghrq("image", "encode", run, "mine.png", "--out", "mine.npz")
-    assert (code, err) == (0, "")
+    code, out, _ = ghrq("image", "encode", run, "mine.png", "--out", "mine.npz")
+    assert code == 0
     assert "12 × 8 positions" in out
     tokenizer = load_tokenizer(run)
     codes = np.load("mine.npz")["codes"]
@@ -38,6 +43,35 @@ def test_an_image_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path)
             found = np.asarray(back)
         expected = tokenizer.decode(torch.from_numpy(codes[None, ..., :depth].astype(np.int64)), (30, 45))[0, 0]
         np.testing.assert_array_equal(found, (255 * expected).round().byte().numpy())
+
+
+def test_the_error_of_an_image_is_told_beside_that_of_the_test_images(run: Path, ghrq, tmp_path: Path) -> None:
+    tokenizer, random = load_tokenizer(run), np.random.default_rng(0)
+    own = json.loads((run / "results.json").read_text())["mse"]
+    assert tokenizer.config.test_error == own
+    digits = load("digits", split="test").pixels
+    Pillow.fromarray(digits[0, 0].numpy()).save("digit.png")
+    Pillow.fromarray(random.integers(0, 256, (9, 13), dtype=np.uint8)).save("noise.png")
+    code, out, err = ghrq("image", "encode", run, "digit.png", "--out", "digit.npz")
+    assert (code, err) == (0, "")
+    back = tokenizer.decode(tokenizer.encode(digits[:1]))
+    error = float((back - digits[:1] / 255).square().mean())
+    assert f"{error:.2g} for the image, {own:.2g} for the images it was tested on (mean squared" in out
+
+    tokenizer.config = tokenizer.config.model_copy(update={"test_error": own / 100})  # as of one trained for longer
+    tokenizer.save_pretrained("better")
+    code, out, err = ghrq("image", "encode", "better", "digit.png", "noise.png", "--out", "codes")
+    assert code == 0
+    assert f"for the images, on average, {own / 100:.2g} for the images it was tested on" in out
+    assert [line.split()[:2] for line in err.splitlines()] == [["warning:", "digit.png"], ["warning:", "noise.png"]]
+    times = [float(line.split("with ")[1].split()[0]) for line in err.splitlines()]
+    assert times[0] == round(100 * error / own)
+
+    tokenizer.config = tokenizer.config.model_copy(update={"test_error": None})
+    tokenizer.save_pretrained("old")
+    code, out, err = ghrq("image", "encode", "old", "noise.png", "--out", "noise.npz")
+    assert (code, err) == (0, "")
+    assert "for the image, unknown for this model" in out
 
 
 @pytest.mark.parametrize("positions", [1, 40, 12 * 9])
@@ -52,8 +86,11 @@ def test_a_large_image_is_coded_strip_by_strip_as_in_one_piece(
     monkeypatch.setattr("ghrq.models.image_files._STRIP", positions)
     parts = encode_file(tokenizer, tmp_path / "mine.png", tmp_path / "parts.npz", told)
     decode_file(tokenizer, tmp_path / "whole.npz", tmp_path / "parts.png", told)
-    assert whole.codes.shape == (23, 12, 3)
-    assert torch.equal(parts.codes, whole.codes)
+    assert whole.content.codes.shape == (23, 12, 3)
+    assert torch.equal(parts.content.codes, whole.content.codes)
+    with Pillow.open(tmp_path / "mine.png") as given, Pillow.open(tmp_path / "whole.png") as back:
+        error = np.square((np.asarray(given, float) - np.asarray(back, float)) / 255).mean()
+    assert parts.error == pytest.approx(whole.error, rel=1e-3) == pytest.approx(error, rel=1e-2)
     with Pillow.open(tmp_path / "whole.png") as first, Pillow.open(tmp_path / "parts.png") as second:
         # Sums in another order may round the other way.
         np.testing.assert_allclose(np.asarray(second, dtype=int), np.asarray(first, dtype=int), atol=1)
@@ -152,7 +189,7 @@ def test_a_damaged_tokenizer_is_refused_and_can_be_written_again(run: Path, ghrq
     code, _, err = ghrq("image", "encode", "bad", "one.png", "--out", "one.npz")
     assert (code, err.count("\n")) == (2, 1)
     assert "bad/models/tokenizer/model.safetensors is damaged" in err
-    assert "'ghrq eval bad' writes it" in err
+    assert "to write it: ghrq eval bad" in err
     assert not Path("one.npz").exists()
     assert ghrq("eval", "bad")[0] == 0
     for folder in ("bad", run):
@@ -164,7 +201,7 @@ def test_a_run_of_an_older_version_says_how_to_have_its_tokenizer(run: Path, ghr
     shutil.copytree(run, "old", ignore=shutil.ignore_patterns("models"))
     Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
     code, _, err = ghrq("image", "encode", "old", "one.png", "--out", "one.npz")
-    assert (code, err) == (2, "error: old has no models/tokenizer: 'ghrq eval old' writes it\n")
+    assert (code, err) == (2, "error: old has no models/tokenizer: to write it: ghrq eval old\n")
     assert ghrq("eval", "old")[0] == 0
     assert ghrq("image", "encode", "old", "one.png", "--out", "one.npz")[0] == 0
 
@@ -172,7 +209,7 @@ def test_a_run_of_an_older_version_says_how_to_have_its_tokenizer(run: Path, ghr
 def test_a_tokenizer_that_is_gone_says_how_to_have_it_again(run: Path, ghrq, tmp_path: Path) -> None:
     shutil.copytree(run, "gone", ignore=shutil.ignore_patterns("checkpoints", "models"))
     Pillow.fromarray(np.full((9, 7), 20, dtype=np.uint8)).save("one.png")
-    assert "'ghrq eval gone' writes it" in ghrq("image", "encode", "gone", "one.png", "--out", "one.npz")[2]
+    assert "to write it: ghrq eval gone" in ghrq("image", "encode", "gone", "one.png", "--out", "one.npz")[2]
     remedy = "remove gone/results.json, which says that all is done, then ghrq train --resume gone"
     assert remedy in ghrq("eval", "gone")[2]
 
@@ -205,16 +242,16 @@ def test_a_run_that_is_not_finished_has_no_model_yet(run: Path, ghrq, tmp_path: 
         (("encode", "RUN", "text.png", "--out", "a.txt"), ".npz"),
         (("encode", "RUN", ".", "--out", "a.npz"), ". is a folder: name the images in it, such as ./*"),
         (("decode", "RUN", "good.npz", "--out", "text.png/a.png"), "text.png is a file, not a folder"),
-        (("decode", "RUN", "text.png", "--out", "a.png"), "is not a file of codes"),
+        (("decode", "RUN", "text.png", "--out", "a.png"), "cannot be read as a file of codes"),
         (("encode", "RUN", "float.tiff", "--out", "a.npz"), "floating point"),
         (("encode", "RUN", "text.png", "text.png", "--out", "a.npz"), "name a folder"),
         (("encode", "RUN", "text.png", "other.png", "--out", "plain.npy"), "name a folder"),
         (("encode", "RUN", "text.png", "b/text.jpg", "--out", "a.d"), "text.png and b/text.jpg would both be written"),
         (("encode", "RUN", "text.png", "--out", "nowhere"), "--out nowhere is no folder"),
-        (("decode", "RUN", "none.npz", "--out", "a.png"), "no such file"),
-        (("decode", "RUN", "plain.npy", "--out", "a.png"), "is not a file of codes (no .npz)"),
-        (("decode", "RUN", "cut.npz", "--out", "a.png"), "is not a file of codes (damaged, or cut off)"),
-        (("decode", "RUN", ".", "--out", "a.png"), "is not a file of codes (a folder)"),
+        (("decode", "RUN", "none.npz", "--out", "a.png"), "there is no file none.npz: check the name"),
+        (("decode", "RUN", "plain.npy", "--out", "a.png"), "cannot be read as a file of codes (no .npz)"),
+        (("decode", "RUN", "cut.npz", "--out", "a.png"), "cannot be read as a file of codes (damaged, or cut off)"),
+        (("decode", "RUN", ".", "--out", "a.png"), ". is a folder, expected a file"),
         (("decode", "RUN", "whole.npz", "--out", "a.png"), "not whole numbers"),
         (("decode", "RUN", "long.npz", "--out", "a.png"), "size is not height and width, but of shape (3,)"),
         (("decode", "RUN", "other.npz", "--out", "a.png"), "another tokenizer"),
@@ -244,3 +281,42 @@ def test_mistakes_are_one_line_and_leave_nothing(run: Path, ghrq, tmp_path: Path
     assert message in err
     assert err.count("\n") == 1
     assert not list(Path().glob("a.*"))
+
+
+def npz_of(run: Path, **changed) -> bytes:
+    content = {
+        "codes": np.random.default_rng(0).integers(0, 8, (10, 10, 3)),
+        "size": np.array([40, 40]),
+        "tokenizer": np.array(fingerprint(load_tokenizer(run))),
+    }
+    file = io.BytesIO()
+    np.savez_compressed(file, **content | changed)
+    return file.getvalue()
+
+
+def test_mutated_files_of_codes_are_one_line(run: Path, ghrq) -> None:
+    """Before, zlib.error and NotImplementedError were tracebacks."""
+    whole, chance = npz_of(run), random.Random(7)
+    for _ in range(60):
+        mutated = bytearray(whole)
+        for _ in range(chance.choice([1, 3, 20])):
+            mutated[chance.randrange(len(mutated))] = chance.randrange(256)
+        Path("m.npz").write_bytes(mutated)
+        code, _, err = ghrq("image", "decode", run, "m.npz", "--out", "a.png")
+        assert (code, err.count("\n")) in ((0, 0), (2, 1))
+
+
+@pytest.mark.parametrize("shape", [(1000, 1000, 300), (20_000, 20_000)])
+def test_a_small_file_that_claims_much_takes_no_memory(run: Path, ghrq, shape: tuple[int, ...]) -> None:
+    Path("big.npz").write_bytes(npz_of(run, codes=np.zeros(shape, dtype=np.int8)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    code, _, err = ghrq("image", "decode", run, "big.npz", "--out", "a.png")
+    assert code == 2
+    assert "an image of 40 × 40 has codes of shape (10, 10, 3), these have" in err
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KB
+
+
+def test_a_pipe_of_codes_is_refused(run: Path, ghrq) -> None:
+    os.mkfifo("p.npz")
+    code, _, err = ghrq("image", "decode", run, "p.npz", "--out", "a.png")
+    assert (code, err) == (2, "error: p.npz is a pipe, expected a file: write the data to a file first\n")

@@ -1,6 +1,7 @@
 """Whole tables through a tokenizer: the same codes as by hand, whatever the format, the batches and the engine."""
 
 import io
+import os
 import sys
 
 import numpy as np
@@ -130,7 +131,7 @@ def test_reconstruction_error_is_of_the_variance(tokenizer, vectors):
 def test_decode_of_what_was_written(suffix, policy, depth, tokenizer, table, expected, tmp_path):
     codes = bulk.resolve(expected.astype(np.int32), policy, tokenizer, table)
     ids, out = tmp_path / f"ids{suffix}", tmp_path / f"vectors{suffix}"
-    bulk.write_codes(ids, table, codes)
+    bulk.write_codes(ids, table, codes, tokenizer)
     assert bulk.decode(tokenizer, open_codes(ids), out, depth) == (depth or STAGES)
     column = {".csv": "embedding_*", ".npy": None}.get(suffix, "embedding")
     again = open_table(out, column, None if suffix == ".npy" else "item_id")
@@ -158,9 +159,61 @@ def test_decode_names_what_is_wrong(tokenizer, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), tokenizer.decode(np.array([[1], [2]])))
 
 
-def test_codes_have_to_be_of_the_same_rows(table, tmp_path, vectors):
+def test_codes_of_another_tokenizer_are_refused(tokenizer, table, expected, vectors, tmp_path):
+    other = Tokenizer(num_stages=STAGES, codebook_size=CODES, seed=1).fit(vectors)
+    bulk.write_codes(tmp_path / "ids.parquet", table, expected.astype(np.int32), tokenizer)
+    codes = open_codes(tmp_path / "ids.parquet")
+    assert codes.manifest == {"tokenizer": tokenizer.fingerprint}
+    assert bulk.check_made_by(codes, tokenizer)
+    match = rf"ids.parquet holds IDs of the tokenizer {tokenizer.fingerprint[:12]}, but this one is "
+    match += rf"{other.fingerprint[:12]}: name the tokenizer that made them, or encode the items again"
+    with pytest.raises(UserError, match=match):
+        bulk.decode(other, codes, tmp_path / "vectors.npy")
+    assert not (tmp_path / "vectors.npy").exists()
+    bulk.write_codes(tmp_path / "ids.csv", table, expected.astype(np.int32), tokenizer)  # has no room for it
+    assert not bulk.check_made_by(open_codes(tmp_path / "ids.csv"), other)
+
+
+def test_the_fingerprint_is_of_the_parameters_alone(tokenizer, vectors, tmp_path):
+    tokenizer.save(tmp_path / "tok")
+    again = Tokenizer(num_stages=STAGES, codebook_size=CODES, seed=0).fit(vectors)
+    assert Tokenizer.load(tmp_path / "tok").fingerprint == again.fingerprint == tokenizer.fingerprint
+    flat = Tokenizer(num_stages=STAGES, codebook_size=CODES, seed=0, kind="euclidean").fit(vectors)
+    chained = Tokenizer(num_stages=STAGES, codebook_size=CODES, seed=0, kind="naive").fit(vectors)
+    again.partial_fit(vectors[:100])
+    assert len({each.fingerprint for each in (tokenizer, flat, chained, again)}) == 4
+
+
+def test_a_table_that_claims_more_rows_than_memory_holds(tokenizer, table):
+    table.rows = 2**45
+    with pytest.raises(UserError, match=r"the codes of the 35,184,372,088,832 rows of .* would take .* TB of memory"):
+        bulk.encode(tokenizer, table)
+
+
+@pytest.mark.parametrize("policy", ["none", "reassign"])
+def test_a_table_that_is_replaced_while_it_is_encoded(policy, tokenizer, table, tmp_path, vectors):
+    """Before, the ids of the new file were written beside the codes of the old."""
+    write(tmp_path / "other.parquet", vectors[::-1].copy(), IDS[::-1])
+
+    class Replacing(PlainProgress):
+        def patient_bar(self, label, total, unit=""):
+            if label == "encoding" and (tmp_path / "other.parquet").exists():
+                os.replace(tmp_path / "other.parquet", table.path)
+            return super().patient_bar(label, total, unit)
+
+    def run():
+        codes = bulk.encode(tokenizer, table, progress=Replacing(io.StringIO()))
+        codes = bulk.resolve(codes, policy, tokenizer, table)
+        bulk.write_codes(tmp_path / "ids.parquet", table, codes, tokenizer)
+
+    with pytest.raises(UserError, match=r"items.parquet was changed while it was read: run the command again"):
+        run()
+    assert not (tmp_path / "ids.parquet").exists()
+
+
+def test_codes_have_to_be_of_the_same_rows(tokenizer, table, tmp_path, vectors):
     codes = np.zeros((ROWS, 2), np.int32)
-    bulk.write_codes(tmp_path / "ids.parquet", table, codes)
+    bulk.write_codes(tmp_path / "ids.parquet", table, codes, tokenizer)
     bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), table)
     fewer = open_table(write(tmp_path / "few.parquet", vectors[:50], IDS[:50]), "embedding", "item_id")
     with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table again"):
@@ -176,6 +229,22 @@ def test_all_vectors_are_there_and_gone(table, tmp_path, vectors):
     with bulk.all_vectors(table, tmp_path) as found:
         assert isinstance(found, np.memmap)
         np.testing.assert_array_equal(found, vectors)
+        assert not found.flags.writeable  # a write into a mapped file on a full disk would kill the process
+    assert [path.name for path in tmp_path.iterdir()] == ["items.parquet"]
+
+
+def test_a_full_disk_is_told_when_all_vectors_are_copied(table, tmp_path):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with (
+            pytest.raises(UserError, match=r"temporary copy of .*items.parquet into .*\(.*\): make room for 1 MB"),
+            bulk.all_vectors(table, tmp_path),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in tmp_path.iterdir()] == ["items.parquet"]
 
 
@@ -234,7 +303,9 @@ def test_a_mistake_found_by_ray_is_one_line(ray, tokenizer, tmp_path, vectors):
     bad = vectors.copy()
     bad[1111, 2] = np.nan
     table = open_table(write(tmp_path / "items.parquet", bad), "embedding", "item_id")
-    with pytest.raises(UserError, match=r"items.parquet, row 1111 \(counted from 0\): .* remove that row$"):
+    with pytest.raises(
+        UserError, match=r"items.parquet, row 1111 \(counted from 0\): .* remove that row, or .* --on-bad skip$"
+    ):
         bulk.encode(tokenizer, table, batch=BATCH, on="ray")
 
 

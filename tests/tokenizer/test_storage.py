@@ -58,8 +58,7 @@ def test_what_comes_back_is_the_same(tmp_path, engine):
     codes = tokenizer.encode(frame)
     np.testing.assert_array_equal(found.encode(frame), codes)
     np.testing.assert_array_equal(found.decode(codes), tokenizer.decode(codes))
-    assert found.get_params() == tokenizer.get_params() | {"hidden": found.hidden}
-    assert tuple(found.hidden) == tokenizer.hidden
+    assert found.get_params() == tokenizer.get_params()
     assert list(found.feature_names_in_) == list(frame.columns)
     assert found.n_samples_seen_ == 600
     tokenizer.partial_fit(frame)
@@ -69,6 +68,22 @@ def test_what_comes_back_is_the_same(tmp_path, engine):
             torch.equal(a, b)
             for a, b in zip(tokenizer.model_.state_dict().values(), found.model_.state_dict().values(), strict=True)
         )
+
+
+def test_an_autoencoder_of_version_0_1_loads_as_it_was(tmp_path):
+    """Its networks had no linear part."""
+    tokenizer = Tokenizer(**SMALL, **(NETWORK | {"epochs": 1})).fit(clustered())
+    for network in (tokenizer.model_.encoder, tokenizer.model_.decoder):
+        network.direct.data.zero_()
+    tokenizer.save(tmp_path / "tok")
+    config, weights = pretrained.load(tmp_path / "tok", Tokenizer._format)
+    old = {name: tensor for name, tensor in weights.items() if not name.endswith(".direct")}
+    assert len(old) == len(weights) - 2
+    pretrained.save(tmp_path / "old", Tokenizer._format, config, old)
+    codes = tokenizer.encode(clustered())
+    found = Tokenizer.load(tmp_path / "old")
+    np.testing.assert_array_equal(found.encode(clustered()), codes)
+    np.testing.assert_array_equal(found.decode(codes), tokenizer.decode(codes))
 
 
 def test_config_says_what_it_is(folder):
@@ -87,14 +102,19 @@ def test_parameters_that_were_set_after_the_fit_are_not_those_of_the_file(tmp_pa
     assert Tokenizer.load(tmp_path / "tok").num_stages == 2
 
 
-def test_a_new_tokenizer_replaces_the_old_one_but_nothing_else(folder):
+def test_only_force_replaces_a_tokenizer_and_nothing_replaces_other_files(folder):
     other = Tokenizer(num_stages=3, codebook_size=4).fit(clustered())
-    other.save(folder)
+    for save in (other.save, other.save_pretrained):
+        with pytest.raises(UserError, match=r"tok holds config.json already: .* replace it all with force=True"):
+            save(folder)
+    assert Tokenizer.load(folder).num_stages == 2
+    other.save(folder, force=True)
     assert Tokenizer.load(folder).num_stages == 3
     assert [path.name for path in folder.parent.iterdir()] == ["tok"]
     (folder / "ids.parquet").write_bytes(b"of the old one")
-    with pytest.raises(UserError, match=r"ids\.parquet"):
-        other.save(folder)
+    for force in (False, True):
+        with pytest.raises(UserError, match=r"ids\.parquet"):
+            other.save(folder, force)
     assert (folder / "ids.parquet").read_bytes() == b"of the old one"
     with pytest.raises(UserError, match="is a file"):
         other.save(folder / "config.json")
@@ -107,7 +127,7 @@ def test_a_save_that_fails_leaves_the_old_one(folder, tokenizer, monkeypatch):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match=r"cannot write .*tok \(no space left on device\): make room"):
-        tokenizer.save(folder)
+        tokenizer.save(folder, force=True)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in folder.parent.iterdir()] == ["tok"]
 
@@ -149,7 +169,7 @@ def test_a_flipped_byte_in_the_config_is_refused_or_means_nothing(folder, tokeni
         except UserError as error:
             messages.append(str(error))
         else:  # one kind of white space for another
-            assert found.get_params() == tokenizer.get_params() | {"hidden": found.hidden}
+            assert found.get_params() == tokenizer.get_params()
     assert len(messages) > 100
     assert all("config.json" in message for message in messages)
 
@@ -182,7 +202,7 @@ def test_another_convention_is_refused(folder, tokenizer):
         {"convention": {"curvature": 0.5, "aggregation": "nested"}},
         {"convention": {"curvature": 1.0, "aggregation": "chained"}},
     ):
-        pretrained.save(folder, Tokenizer._format, {**config, **change}, weights)
+        pretrained.save(folder, Tokenizer._format, {**config, **change}, weights, force=True)
         refused(folder, "config.json", "convention", "chained", "nested" if "nested" in str(change) else "1.0")
     # and weights of another convention under a config that does not say so
     pretrained.save(
@@ -194,16 +214,57 @@ def test_another_convention_is_refused(folder, tokenizer):
             "convention": {"curvature": 1.0, "aggregation": "chained"},
         },
         weights,
+        force=True,
     )
     refused(folder, "config.json", "curvature 0.5")
 
 
 def test_parameters_that_this_version_does_not_know_are_refused(folder):
     config, weights = pretrained.load(folder, Tokenizer._format)
-    pretrained.save(folder, Tokenizer._format, {**config, "params": config["params"] | {"magic": 1}}, weights)
-    refused(folder, "config.json", "magic")
-    pretrained.save(folder, Tokenizer._format, {**config, "params": config["params"] | {"codebook_size": 9}}, weights)
-    refused(folder, "config.json")
+    for change in ({"magic": 1}, {"codebook_size": 9}):
+        changed = {**config, "params": config["params"] | change}
+        pretrained.save(folder, Tokenizer._format, changed, weights, force=True)
+        refused(folder, "config.json", *(["magic"] if "magic" in change else []))
+
+
+def write_unchecked(folder, monkeypatch, **changes):
+    """The tokenizer in ``folder`` with other tensors, under right checksums."""
+    config, weights = pretrained.load(folder, Tokenizer._format)
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrained, "_check_finite", lambda *_: None)
+        pretrained.save(folder, Tokenizer._format, config, weights | changes, force=True)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["quantizer.codebooks", "standard.scale", "standard.mean", "quantizer.scale.total"])
+def test_tensors_that_are_not_finite_are_refused_under_right_checksums(name, value, folder, tokenizer, monkeypatch):
+    tensor = tokenizer.model_.state_dict()[name].clone()
+    tensor.view(-1)[-1] = value
+    write_unchecked(folder, monkeypatch, **{name: tensor})
+    refused(folder, f"'{name}'", "model.safetensors", "NaN or infinite", "again")
+
+
+def test_values_that_mean_nothing_are_refused(folder, tokenizer, monkeypatch):
+    state = {name: tensor.clone() for name, tensor in tokenizer.model_.state_dict().items()}
+    for name, tensor, word in [
+        ("quantizer.codebooks", 3.0 * state["quantizer.codebooks"].sign(), "outside of the PoincareBall"),
+        ("standard.scale", torch.tensor(0.0), "scale"),
+        ("standard.scale", torch.tensor(-1.0), "scale"),
+        ("quantizer.scale.total", torch.tensor(0.0), "scale"),
+        ("quantizer.convention", torch.tensor([0, 10**18]), "unknown aggregation"),
+        ("quantizer.codebooks", state["quantizer.codebooks"].to(torch.int8), "torch.int8"),
+    ]:
+        write_unchecked(folder, monkeypatch, **{name: tensor})
+        refused(folder, word, "again")
+        tokenizer.save(folder, force=True)
+
+
+def test_a_diverged_tokenizer_is_not_saved(tokenizer, tmp_path):
+    broken = Tokenizer(**SMALL).fit(clustered())
+    broken.quantizer_.codebooks.data[1, 2] = torch.nan
+    with pytest.raises(UserError, match=r"'quantizer.codebooks' in the tokenizer has NaN"):
+        broken.save(tmp_path / "new")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_files_hold_no_pickles(folder):

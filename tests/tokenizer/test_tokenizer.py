@@ -44,6 +44,14 @@ def test_codes_and_back(kind, engine):
     assert error(tokenizer, x) < (0.1 if engine == "kmeans" else 0.25)
 
 
+@pytest.mark.slow
+def test_an_autoencoder_is_better_than_the_kmeans_it_begins_with():
+    x = clustered(2000, dim=32, groups=200)
+    network = {"engine": "autoencoder", "hidden": (32,), "latent_dim": 32, "batch_size": 100, "learning_rate": 3e-3}
+    errors = [error(Tokenizer(**SMALL, **settings).fit(x), x) for settings in ({}, network)]
+    assert errors[1] < 0.95 * errors[0]
+
+
 @pytest.fixture(scope="module")
 def fitted():
     return Tokenizer(**SMALL).fit(clustered())

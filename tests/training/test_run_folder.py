@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_states(tiny, tmp_path):
         run.write_results({"note": "x", "a": 1, "b": 2.5, "c": None, "d": 3, "e": 4})
     assert state() == "finished"
     (found,) = runs(tmp_path)
-    assert found[1:] == ("tiny_task:Tiny", "finished", "two", 1200, {"a": 1, "b": 2.5, "d": 3}, ())
+    assert found[1:] == ("tiny_task:Tiny", "finished", "two", 1200, {"a": 1, "b": 2.5, "d": 3}, {})
 
 
 def test_a_damaged_file_does_not_hide_other_runs(tiny, tmp_path):
@@ -115,11 +116,11 @@ def test_a_damaged_file_does_not_hide_other_runs(tiny, tmp_path):
         (run.folder / name).write_bytes(b'{"x": \xff')
     Run.create(tmp_path / "z-good", tiny())
     *bad, good = runs(tmp_path)
-    assert [(found.state, found.damaged) for found in bad] == [("damaged", (name,)) for name in names]
-    assert (good.state, good.damaged) == ("interrupted", ())
+    assert [(found.state, list(found.damaged)) for found in bad] == [("damaged", [name]) for name in names]
+    assert (good.state, good.damaged) == ("interrupted", {})
     (tmp_path / "results-json" / "results.json").write_text("[1]")
-    assert runs(tmp_path)[2].damaged == ("results.json",)
-    with pytest.raises(UserError, match=r"results\.json is damaged, .*: 'ghrq eval \S+results-json' replaces it"):
+    assert list(runs(tmp_path)[2].damaged) == ["results.json"]
+    with pytest.raises(UserError, match=r"results\.json is damaged, .*: to replace it: ghrq eval \S+results-json"):
         _ = Run.open(tmp_path / "results-json").results
     with pytest.raises(UserError, match=r"environment\.json is damaged, it is not valid JSON .*: remove it"):
         _ = Run.open(tmp_path / "environment-json").environment
@@ -165,3 +166,80 @@ def test_of_two_new_runs_in_one_folder_the_first_stays(tiny, tmp_path, monkeypat
         Run.create(tmp_path / "run", tiny(seed=2))
     assert Run.open(tmp_path / "run").recipe.seed == 1
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("status.json", '{"state": {"x": 1}}', "its state is not 'failed' or 'interrupted'"),
+        ("status.json", '{"state": "running"}', "its state is not 'failed' or 'interrupted'"),
+        ("status.json", '{"a":' * 100_000, "it is nested too deeply"),
+        ("results.json", '{"mse": ' + "[" * 500 + "]" * 500 + "}", "it is nested too deeply"),
+        ("results.json", '{"mse": 1' + "0" * 400 + "}", "it has an integer of more than 300 digits"),
+        ("environment.json", '{"versions": [1]}', "its versions are no table"),
+        ("recipe.toml", "a = " + "[" * 100_000, "it is nested too deeply"),
+        ("recipe.toml", "a." * 50_000 + "a = 1", "it has more than 5,000 dots"),
+        ("recipe.toml", "task = 3", "the key 'task' is missing or no text"),
+        ("recipe.toml", None, "it is not a regular file"),
+        ("results.json", None, "it is not a regular file"),
+    ],
+)
+def test_a_bad_run_is_listed_with_the_reason(name, content, reason, tiny, tmp_path):
+    run, good = Run.create(tmp_path / "bad", tiny()), Run.create(tmp_path / "good", tiny())
+    (run.folder / name).unlink(missing_ok=True)
+    os.mkfifo(run.folder / name) if content is None else (run.folder / name).write_text(content)
+    bad, fine = runs(tmp_path)
+    assert bad.state == "damaged"
+    assert list(bad.damaged) == [name]
+    assert bad.damaged[name].count(reason) == 1
+    assert "\n" not in bad.damaged[name]
+    assert (fine.folder, fine.state) == (good.folder, "interrupted")
+
+
+def test_checkpoints_with_strange_names_and_dead_links(tiny, tmp_path):
+    run = Run.create(tmp_path / "run", tiny())
+    stage = run.checkpoints("one")
+    (stage / "step-00000003").mkdir(parents=True)
+    (stage / "step-²").mkdir()
+    other = run.checkpoints("two")
+    other.mkdir()
+    (other / "step-00000009").symlink_to("nowhere")
+    assert runs(tmp_path)[0][3:5] == ("one", 3)
+
+
+def test_metrics_of_wrong_types_are_left_out(tiny, tmp_path):
+    run = Run.create(tmp_path / "run", tiny())
+    good = ['{"stage": "one", "step": 1}', '{"note": "of a task"}']
+    bad = ['{"stage": ["one"], "step": 2}', '{"stage": "one", "step": "3"}', "[1]", "[" * 100_000]
+    (run.folder / "metrics.jsonl").write_bytes("\n".join([*bad, *good]).encode() + b"\n\xff\n")
+    assert run.metrics() == [json.loads(line) for line in good]
+    run.cut_metrics("one", 5)
+    assert (run.folder / "metrics.jsonl").read_text().splitlines() == good
+
+
+def test_printed_commands_can_be_pasted(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("my run", "it's; rm -rf $HOME", "-x"):
+        run = Run.create(name, tiny())
+        words = shlex.split(run.go_on)
+        assert words[:3] == ["ghrq", "train", "--resume"]
+        assert (tmp_path / words[3]).samefile(run.folder)
+        assert not words[3].startswith("-")
+        with pytest.raises(UserError) as told:
+            Run.create(name, tiny())
+        assert str(told.value).endswith(run.go_on)
+        (run.folder / "results.json").write_text("[")
+        with pytest.raises(UserError) as told:
+            _ = run.results
+        assert shlex.split(str(told.value).partition("to replace it: ")[2])[:2] == ["ghrq", "eval"]
+
+
+def test_a_run_is_made_through_a_link(tiny, tmp_path):
+    (tmp_path / "far").mkdir()
+    for name in ("there", "nowhere"):
+        (tmp_path / name).symlink_to(tmp_path / "far" / name)
+    (tmp_path / "far" / "there").mkdir()
+    for name in ("there", "nowhere"):
+        Run.create(tmp_path / name, tiny())
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "far" / name / "recipe.toml").is_file()

@@ -9,7 +9,7 @@ import typer
 
 from ghrq import __version__
 from ghrq.cli import experiments, image, items
-from ghrq.system import processes
+from ghrq.system import memory, processes
 from ghrq.system.errors import StoppedError, UserError, user_frame
 from ghrq.system.signals import exit_code, termination_raises
 
@@ -58,11 +58,20 @@ def main(arguments: list[str] | None = None) -> None:
         if cause is not None:
             _print_error("stopped")
         _exit(end.code if cause is None else exit_code(cause))
+    except KeyboardInterrupt as error:  # before typer has begun to look for one
+        _print_error("stopped")
+        _exit(exit_code(error))
     except (UserError, StoppedError) as error:
         if _debug:
             raise
         _print_error(str(error))
         _exit(error.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if _debug or not memory.is_exhausted(error):
+            raise
+        reason = (str(error).splitlines() or ["none is left"])[0]
+        _print_error(f"not enough memory ({reason}): give it less, or use a larger machine")
+        _exit(1)
     except (ValueError, OSError) as error:
         # ValueError: a check of the library, most likely about a value in the recipe; the run's status.json has the
         # traceback. OSError: one that no command explains better, such as a standard output on a full disk.

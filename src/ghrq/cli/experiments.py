@@ -31,7 +31,7 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable. A run's recipe.toml has all keys."),
     ] = None,
     out: Annotated[Path | None, out_option("Folder of the run; by default a new one in runs/.")] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")] = None,
 ) -> None:
     """Train a recipe and evaluate the result.
 
@@ -51,7 +51,9 @@ def train(
     if resume is not None:
         if override or out is not None:
             raise UserError("--resume goes on with the recipe and the folder of the run: leave out --set and --out")
-        chosen, out = Run.open(resume).recipe, resume
+        begun = Run.open(resume)
+        begun.import_task()
+        chosen, out = begun.recipe, resume
     else:
         chosen = load_recipe(recipe or "", override or [])
     from ghrq.training.train import complete_run, open_run
@@ -60,17 +62,28 @@ def train(
     _print_results(run, complete_run(run))
 
 
-def evaluate(run: Annotated[Path, typer.Argument(help="The folder of a trained run.")]) -> None:
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:CLASS", help="The run's task, if it is your own: its code is run only if named."),
+    ] = None,
+) -> None:
     """Evaluate a trained run again and replace its results.json.
 
     \b
-    Example:
+    Examples:
       ghrq eval runs/wordnet-demo
+      ghrq eval runs/mine --task mytask:MyTask
     """  # noqa: D301
     from ghrq.training.run import Run
     from ghrq.training.train import evaluate as evaluate_run
 
     found = Run.open(run)
+    if task is not None:
+        if task != found.task:
+            raise UserError(f"--task {task}: {run} is a run of the task '{found.task}'")
+        found.import_task()
     _print_results(found, evaluate_run(found))
 
 
@@ -99,7 +112,7 @@ def reproduce(
         typer.Option(min=1, help="Runs at a time, sharing the cores; by default one a core, at most 4; 1 on a GPU."),
     ] = None,
 ) -> None:
-    """Train all runs behind a task's tables in the paper, and write the tables. The same command again goes on.
+    """Train all runs behind a task's tables in the paper, and write the tables. Run the same command again to continue.
 
     \b
     Examples:
@@ -140,13 +153,16 @@ def runs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("ru
     rows = [("run", "task", "state", "stage", "step", "results")]
     for found in find_runs(root):
         numbers = [f"{name} {value:.4g}" for name, value in found.headline.items()]
-        headline = "  ".join([*(f"{name} cannot be read" for name in found.damaged), *numbers])
+        headline = "  ".join([*found.damaged.values(), *numbers])
         rows.append((str(found.folder), found.task, found.state, found.stage, f"{found.step:,}", headline))
     print(columns(rows) if len(rows) > 1 else f"no runs in {root}")
 
 
 def recipes() -> None:
     """List the recipes that ship with ghrq.
+
+    Minutes are those of one run, training and evaluation, on an idle core; a busy core takes as many times longer as it
+    has other work. 'ghrq reproduce' trains several runs.
 
     \b
     Example:

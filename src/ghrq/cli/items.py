@@ -1,8 +1,9 @@
 """Commands for a table of embeddings: fit a tokenizer, encode, decode, inspect. Heavy imports are inside them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -10,12 +11,12 @@ import typer
 from ghrq.cli.options import out_option
 from ghrq.data.outputs import check_output, replacing
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError
-from ghrq.system.files import read_json, write_json
-from ghrq.system.progress import make_progress
+from ghrq.system.errors import UserError, shell
+from ghrq.system.files import restore, telling, write_json
+from ghrq.system.progress import Progress, make_progress
 
 if TYPE_CHECKING:
-    from ghrq.data.tables import VectorTable
+    from ghrq.data.tables import OnBad, VectorTable
     from ghrq.tokenizer import Tokenizer
 
 Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
@@ -36,6 +37,10 @@ _Column = Annotated[
 _Id = Annotated[
     str | None, typer.Option("--id", help="The column of the ids, text or whole numbers; '' numbers the rows.")
 ]
+_OnBad = Annotated[
+    Literal["stop", "skip"],
+    typer.Option(help="A row without an id or with missing or infinite numbers: 'stop', or 'skip' and list such rows."),
+]
 _Collisions = Annotated[
     Policy,
     typer.Option(help="Items with equal codes: 'append' a tie-break token, 'reassign' to free codes, or 'none'."),
@@ -51,10 +56,21 @@ def fit(
     stages: Annotated[int, typer.Option(min=1, help="Codes of each ID.")] = 4,
     codes: Annotated[int, typer.Option(min=1, help="Codes to choose from in each stage.")] = 256,
     engine: Annotated[
-        Literal["kmeans", "autoencoder"], typer.Option(help="kmeans (fast), or a trained RQ-VAE (autoencoder).")
+        Literal["kmeans", "autoencoder"],
+        typer.Option(
+            help="kmeans, or autoencoder: an RQ-VAE, which fits this table more closely, and items that come later "
+            "no better, in about four times the time."
+        ),
     ] = "kmeans",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of the autoencoder: passes over the table.")] = None,
+    latent_dim: Annotated[
+        int | None, typer.Option(min=1, help="Of the autoencoder: size of the vectors it quantizes.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Of the autoencoder.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
+    on_bad: _OnBad = "stop",
+    force: Annotated[bool, typer.Option("--force", help="Replace a tokenizer that is there, with its IDs.")] = False,
 ) -> None:
     """Learn short hierarchical IDs for a table of embeddings. A large table is sampled for it.
 
@@ -63,48 +79,61 @@ def fit(
       ghrq fit items.parquet --column embedding --id item_id --out tok/
       ghrq fit vectors.npy --stages 3 --codes 512 --kind euclidean --out tok/
     """  # noqa: D301
-    from ghrq.data.tables import open_table
+    from ghrq.data.tables import open_table, write_skipped
     from ghrq.ids.tuples import count_distinct
-    from ghrq.tokenizer import Tokenizer, bulk
+    from ghrq.tokenizer import Tokenizer, bulk, table_file
 
     progress = make_progress()
-    _check_folder(out, items)
-    table = open_table(items, column, id_column or None)
+    network: dict[str, Any] = {"epochs": epochs, "latent_dim": latent_dim, "learning_rate": learning_rate}
+    given = {name: value for name, value in network.items() if value is not None}
+    if given and engine == "kmeans":
+        raise UserError(f"--{next(iter(given)).replace('_', '-')} is of the autoencoder: give --engine autoencoder too")
+    _check_folder(out, items, force)
+    table = open_table(items, column, id_column or None, on_bad=on_bad, progress=progress)
+    _mention_ids(table, id_column, progress)
     vectors = bulk.sample(table, codes, seed, progress)
     with _errors_name(items):
-        tokenizer = Tokenizer(kind=kind, num_stages=stages, codebook_size=codes, engine=engine, seed=seed).fit(vectors)
+        tokenizer = Tokenizer(kind=kind, num_stages=stages, codebook_size=codes, engine=engine, seed=seed, **given)
+        tokenizer.fit(vectors)
         error = bulk.reconstruction_error(tokenizer, vectors)
     found = bulk.encode(tokenizer, table, progress=progress)
     with _errors_name(items):
-        ids = bulk.resolve(found, collisions, tokenizer, table)
-    with replacing(out) as folder:
+        ids = bulk.resolve(found, collisions, tokenizer, table, widen=True)
+    with replacing(out, replace=force) as folder:
         tokenizer.save(folder)
-        remembered = {} if items.suffix == ".npy" else {"column": column or table.column, "id": id_column or None}
-        write_json(folder / TABLE_FILE, remembered)
-        bulk.write_codes(folder / IDS_FILE, table, ids, progress)
+        known = () if items.suffix == ".npy" else (column or table.column, id_column or None)
+        table_file.write(folder / TABLE_FILE, table_file.Columns(*known), tokenizer)
+        if on_bad == "skip":
+            write_skipped(_skipped_file(folder / IDS_FILE), table)
+        bulk.write_codes(folder / IDS_FILE, table, ids, tokenizer, progress)
+    again = ("--on-bad", "skip") if on_bad == "skip" else ()
     sampled = "" if len(vectors) == table.rows else f", {len(vectors):,} of them for the fit"
     _print(
         ("rows", f"{table.rows:,}{sampled}"),
+        *_skipped(table, out / IDS_FILE, on_bad),
         ("distinct tuples", f"{count_distinct(found):,}"),
         *_moved(found, ids, collisions),
         ("reconstruction error", f"{error:.3f} of the variance"),
         ("tokenizer", str(out)),
         ("ids", str(out / IDS_FILE)),
-        ("next", f"ghrq inspect {out} {out / IDS_FILE} --items {items} --out report/"),
+        ("next", shell("ghrq", "inspect", out, out / IDS_FILE, "--items", items, "--out", "report/", *again)),
     )
 
 
 def encode(
     tokenizer: _TokenizerFolder,
     items: _Items,
-    out: Annotated[Path, out_option("IDs by extension: .parquet, .csv, .jsonl, or .npy (codes only).")],
+    out: Annotated[Path, out_option("File for the IDs: .parquet, .csv, .jsonl, or .npy (codes only).")],
     column: _Column = None,
     id_column: _Id = None,
     collisions: _Collisions = "append",
     on: Annotated[
         Literal["local", "ray"], typer.Option(help="'ray': on the cluster of RAY_ADDRESS, or on all local cores.")
     ] = "local",
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows at once; by default some MB of them.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Rows encoded at once; by default about 8 MB of vectors.")
+    ] = None,
+    on_bad: _OnBad = "stop",
     engine: Annotated[Literal["local", "ray"] | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Give every row of a table its ID. Columns are those of the fit if not given.
@@ -115,31 +144,39 @@ def encode(
     Examples:
       ghrq encode tok/ items.parquet --out ids.parquet
       ghrq encode tok/ items.csv --column 'emb_*' --id sku --out ids.csv --collisions reassign
+      ghrq encode tok/ items.parquet --out ids.parquet --on-bad skip   # lists them in ids.parquet.skipped.csv
       RAY_ADDRESS=head:6379 ghrq encode tok/ items.parquet --out ids.parquet --on ray
     """  # noqa: D301
-    from ghrq.data.tables import FORMATS
+    from ghrq.data.tables import FORMATS, write_skipped
     from ghrq.ids.tuples import count_distinct
     from ghrq.tokenizer import bulk
 
     check_output(out, FORMATS, [items])
-    model = _load(tokenizer)
-    table = _open_items(tokenizer, items, column, id_column)
-    progress = make_progress()
+    if on_bad == "skip":
+        check_output(_skipped_file(out), (".csv",), [items])
+    model, progress = _load(tokenizer), make_progress()
+    table = _open_items(tokenizer, model, items, column, id_column, on_bad=on_bad)
+    _mention_ids(table, id_column, progress)
     found = bulk.encode(model, table, on=engine or on, batch=batch, progress=progress)
     with _errors_name(items):
         codes = bulk.resolve(found, collisions, model, table)
-    bulk.write_codes(out, table, codes, progress)
+    if on_bad == "skip":
+        write_skipped(_skipped_file(out), table)
+    bulk.write_codes(out, table, codes, model, progress)
     if collisions == "append":
         counted = f"{int((codes[:, -1] == 0).sum()):,} distinct tuples, items of one distinguished by a last token"
     else:
         counted = f"{count_distinct(codes):,} distinct tuples"
-    _print(("rows", f"{table.rows:,}"), ("codes", counted), *_moved(found, codes, collisions), ("ids", str(out)))
+    skipped = _skipped(table, out, on_bad)
+    _print(
+        ("rows", f"{table.rows:,}"), *skipped, ("codes", counted), *_moved(found, codes, collisions), ("ids", str(out))
+    )
 
 
 def decode(
     tokenizer: _TokenizerFolder,
     ids: _Ids,
-    out: Annotated[Path, out_option("Vectors by extension: .npy, .parquet, .csv or .jsonl.")],
+    out: Annotated[Path, out_option("File for the vectors: .npy, .parquet, .csv or .jsonl.")],
     depth: Annotated[int | None, typer.Option(min=1, help="Number of first codes to use: fewer are coarser.")] = None,
 ) -> None:
     """Decode IDs into vectors. A tie-break token is ignored.
@@ -157,7 +194,7 @@ def decode(
     table = open_codes(ids)
     used = bulk.decode(model, table, out, depth, make_progress())
     shape = f"{table.rows:,} x {model.n_features_in_}"
-    _print(("vectors", shape), ("codes used", str(used)), ("written to", str(out)))
+    _print(("vectors", shape), ("codes used", str(used)), *_unchecked(table), ("written to", str(out)))
 
 
 def inspect(
@@ -172,39 +209,52 @@ def inspect(
     labels: Annotated[
         str | None, typer.Option(help="A column of labels of --items; a path 'a > b > c' counts level by level.")
     ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="A column of --items with titles; the page shows items by them.")
+    ] = None,
+    on_bad: _OnBad = "stop",
 ) -> None:
     """Measure how good IDs are: usage, collisions, reconstruction, agreement with neighbours and labels.
+
+    The page has a verdict, one sentence of advice, and the items that share an ID or a prefix.
 
     \b
     Examples:
       ghrq inspect tok/ tok/ids.parquet --out report/
-      ghrq inspect tok/ ids.parquet --items items.parquet --labels category --out report/
+      ghrq inspect tok/ ids.parquet --items items.parquet --title name --labels category --out report/
     """  # noqa: D301
     from ghrq.data.tables import open_codes
     from ghrq.metrics.quality import quality
-    from ghrq.report.ids_page import write_page
+    from ghrq.report.ids_examples import ItemExamples
+    from ghrq.report.ids_page import left_out, write_page
+    from ghrq.report.ids_provenance import provenance
+    from ghrq.report.ids_verdict import judge
     from ghrq.tokenizer import bulk
 
     check_output(out, formats=None)
-    if items is None and (labels is not None or column is not None or id_column is not None):
-        raise UserError("--labels, --column and --id need the table that was encoded: give it with --items")
+    if items is None and any(given is not None for given in (labels, title, column, id_column)):
+        raise UserError("--labels, --title, --column and --id need the table that was encoded: give it with --items")
     model, codes = _load(tokenizer), open_codes(ids)
-    progress = make_progress()
-    with bulk.all_vectors(codes, out.parent, progress) as all_codes:
-        if items is None:
-            with _errors_name(ids):
-                measured = quality(all_codes, tokenizer=model)
-        else:
-            table = _open_items(tokenizer, items, column, id_column, labels)
+    bulk.check_made_by(codes, model)
+    progress, table, vectors, names = make_progress(), None, None, None
+    with ExitStack() as stack:
+        all_codes = stack.enter_context(bulk.all_vectors(codes, out.parent, progress))
+        if items is not None:
+            table = _open_items(tokenizer, model, items, column, id_column, labels, on_bad, title)
             bulk.check_same_rows(codes, table)
             names = None if labels is None else table.labels()
-            separator = " > " if names is not None and any(name and " > " in name for name in names) else None
-            with bulk.all_vectors(table, out.parent, progress) as vectors, _errors_name(ids):
-                measured = quality(all_codes, vectors, model, names, separator=separator)
-    page = write_page(measured, out)
-    write_json(out / "quality.json", measured.to_dict())
+            vectors = stack.enter_context(bulk.all_vectors(table, out.parent, progress))
+        separator = " > " if names is not None and any(name and " > " in name for name in names) else None
+        with _errors_name(ids):
+            measured = quality(all_codes, vectors, model, names, separator=separator)
+        examples = ItemExamples.of(all_codes, measured.stages, (table or codes).names, vectors)
+    facts, verdict = provenance(tokenizer, model, codes, table), judge(measured)
+    page = write_page(measured, out, provenance=facts, examples=examples)
+    with telling(out / "quality.json"):
+        write_json(out / "quality.json", measured.to_dict() | {"verdict": verdict.to_dict(), "provenance": facts})
     print(columns([tuple(row) for row in measured.summary()]))
-    print(f"page: {page}")
+    for line in (*left_out(measured), f"verdict: {verdict.verdict}. {verdict.advice}", f"page: {page}"):
+        print(line)
 
 
 def register(app: typer.Typer) -> None:
@@ -221,6 +271,7 @@ def _moved(before: Any, after: Any, policy: Policy) -> list[tuple[str, str]]:
 def _load(folder: Path) -> "Tokenizer":
     from ghrq.tokenizer import Tokenizer
 
+    restore(folder)
     if not folder.is_dir():
         raise UserError(f"there is no tokenizer {folder}: 'ghrq fit' makes one")
     with _errors_name(folder):
@@ -228,24 +279,56 @@ def _load(folder: Path) -> "Tokenizer":
 
 
 def _open_items(
-    tokenizer: Path, items: Path, column: str | None, id_column: str | None, labels: str | None = None
+    folder: Path,
+    tokenizer: "Tokenizer",
+    items: Path,
+    column: str | None,
+    id_column: str | None,
+    labels: str | None = None,
+    on_bad: "OnBad" = "stop",
+    title: str | None = None,
 ) -> "VectorTable":
     """The table with the given columns, or else those of the fit."""
     from ghrq.data.tables import open_table
+    from ghrq.tokenizer import table_file
 
-    known = (tokenizer / TABLE_FILE).is_file() and items.suffix != ".npy"
-    remembered = read_json(tokenizer / TABLE_FILE, "remove it, and give --column") if known else {}
-    chosen = remembered.get("id") if id_column is None else id_column or None
-    return open_table(items, column or remembered.get("column"), chosen, labels)
+    fitted = table_file.Columns() if items.suffix == ".npy" else table_file.read(folder / TABLE_FILE, tokenizer)
+    chosen = fitted.id if id_column is None else id_column or None
+    progress = make_progress()
+    return open_table(
+        items, column or fitted.column, chosen, labels, on_bad=on_bad, progress=progress, title_column=title
+    )
 
 
-def _check_folder(out: Path, items: Path) -> None:
-    """Raise an error unless a tokenizer can be written there: it may only replace another tokenizer."""
+def _mention_ids(table: "VectorTable", id_column: str | None, progress: Progress) -> None:
+    """Say that row numbers became the ids although there is a column that looks like ids; ``--id ''`` asks for it."""
+    likely = table.likely_ids() if id_column is None and not table.has_ids else None
+    if likely is not None:
+        progress.note(f"note: the ids are row numbers, column {likely!r} is not used: --id {quote(likely)} uses it")
+
+
+def _skipped_file(out: Path) -> Path:
+    return out.with_name(f"{out.name}.skipped.csv")
+
+
+def _skipped(table: "VectorTable", out: Path, on_bad: "OnBad") -> list[tuple[str, str]]:
+    rows = f"{len(table.skipped):,} rows, listed in {_skipped_file(out)}"
+    return [("skipped", rows)] if on_bad == "skip" else []
+
+
+def _unchecked(codes: "VectorTable") -> list[tuple[str, str]]:
+    """What to say of codes that do not say which tokenizer made them."""
+    unknown = "tokenizer" not in codes.manifest
+    return [("not checked", f"that this tokenizer made {codes.path}, which does not say so")] if unknown else []
+
+
+def _check_folder(out: Path, items: Path, force: bool) -> None:
+    """Raise an error unless a tokenizer may be written there: only ``force`` replaces one, and nothing other files."""
+    from ghrq.system.pretrained import CONFIG, WEIGHTS, check_replaceable
+
     check_output(out, formats=None, inputs=[items])
-    own = {"config.json", "model.safetensors", "README.md", TABLE_FILE, IDS_FILE}
-    others = sorted({entry.name for entry in out.iterdir()} - own) if out.exists() else []
-    if others:
-        raise UserError(f"{out} has other files in it, such as {others[0]}: give --out a new folder")
+    own = (CONFIG, WEIGHTS, TABLE_FILE, IDS_FILE, _skipped_file(Path(IDS_FILE)).name)
+    check_replaceable(out, "tokenizer", force, own, "--force")
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Output files and folders of commands: checked before the work, then written atomically."""
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,25 +18,26 @@ def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Pat
     """
     if formats is not None and path.suffix.lower() not in formats:
         raise UserError(f"cannot tell the format of {path}: expected a name that ends in {', '.join(formats)}")
+    target = files.link_target(path)
     for given in inputs:
-        if path.resolve() == given.resolve() or given.resolve().is_relative_to(path.resolve()):
+        if Path(os.path.realpath(given)).is_relative_to(os.path.realpath(path)):  # the same, or in it
             raise UserError(f"{path} would overwrite the input {given}: give --out another name")
     if formats is not None and path.is_dir():
         raise UserError(f"{path} is a folder: give --out the name of a file")
     if formats is None and path.is_file():
         raise UserError(f"{path} is a file: give --out the name of a folder")
-    _check_parent(path)
+    _check_parent(target)
     try:
-        tempfile.TemporaryFile(dir=path.parent).close()
+        tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
         raise UserError(f"cannot write {path} ({error.strerror}): give --out a folder you may write to") from error
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, replace: bool = True) -> Iterator[Path]:
     """:func:`ghrq.system.files.draft`, with errors that tell the user what to do."""
-    _check_parent(path)
-    with files.telling(path), files.draft(path) as temporary:
+    _check_parent(files.link_target(path))
+    with files.telling(path), files.draft(path, replace) as temporary:
         yield temporary
 
 

@@ -20,6 +20,7 @@ import filelock
 
 from ghrq.system import files
 from ghrq.system.errors import UserError
+from ghrq.system.unpacking import check_unpacked
 
 PathLike = str | os.PathLike[str]
 
@@ -73,10 +74,12 @@ class Wheel:
         try:
             with ExitStack() as stack:
                 archive = stack.enter_context(zipfile.ZipFile(path))
+                for member in map(archive.getinfo, members):
+                    check_unpacked(Path(path), member.compress_size, member.file_size)
                 yield tuple(stack.enter_context(archive.open(member)) for member in members)
         except UserError:
             raise
-        except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, zlib.error) as error:
+        except (zipfile.BadZipFile, LookupError, ValueError, RuntimeError, OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path} is not the wheel {self.file} ({error}): {self.remedy}") from error
 
 

@@ -9,10 +9,12 @@ frequent first. ``data.noun`` alone does not contain it (its ``lex_id`` is anoth
 """
 
 import importlib
+import io
 import json
 import lzma
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -21,6 +23,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ghrq.system import files
+from ghrq.system.unpacking import LimitedReader
 
 PathLike = str | os.PathLike[str]
 
@@ -63,10 +68,16 @@ def load(file: PathLike | None = None) -> Nouns:
     source = _SHIPPED if file is None else Path(file)
     remedy = "install ghrq again" if file is None else "name a file that ghrq.data.wordnet.save wrote, or a dict folder"
     try:
-        content = json.loads(lzma.decompress(source.read_bytes()))
+        packed = source.read_bytes()
+        with lzma.open(io.BytesIO(packed)) as unpacked:
+            content = files.parse_json(LimitedReader(unpacked, Path(str(source)), len(packed)).read(sys.maxsize))
         if content["format"] != _FORMAT:
             raise ValueError(f"its format is {content['format']!r}, not {_FORMAT!r}")
         lemmas, glosses, senses = content["lemmas"], content["glosses"], content["senses"]
+        if not all(isinstance(text, str) for text in (*lemmas, *glosses)):
+            raise ValueError("its lemmas and glosses are not all texts")
+        if not all(isinstance(number, int) for number in senses):
+            raise ValueError("its senses are not all integers")
         offsets, parents = (np.array(content[name], dtype=np.int32) for name in ("offsets", "parents"))
         counts, instance = np.array(content["parent_counts"]), np.array(content["instance"], dtype=bool)
         size = len(offsets)
@@ -79,7 +90,7 @@ def load(file: PathLike | None = None) -> Nouns:
         edges = np.stack((np.repeat(np.arange(size, dtype=np.int32), counts), parents), axis=1)
     except FileNotFoundError:
         raise FileNotFoundError(f"no WordNet nouns at {source}: {remedy}") from None
-    except (lzma.LZMAError, ValueError, KeyError, TypeError) as error:
+    except (lzma.LZMAError, EOFError, ValueError, LookupError, TypeError, ArithmeticError) as error:
         raise ValueError(f"{source} is damaged or no file of WordNet nouns ({error}): {remedy}") from error
     return Nouns(_names(lemmas, senses), tuple(lemmas), tuple(glosses), offsets, edges, instance)
 

@@ -159,7 +159,7 @@ def distance(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
 
 def distance_from_length(length: Tensor, gaps: Tensor, c: Curvature) -> Tensor:
     """The distance of points with ``length = ‖y - x‖`` and ``gaps = αβ``; smooth in ``c`` at 0."""
-    square = length.square().clamp(max=numerics.LARGEST_SQUARE)
+    square = length.square().clamp(max=min(numerics.LARGEST_SQUARE, torch.finfo(length.dtype).max))
     return 2.0 * length / gaps.sqrt() * numerics.asinhc(c * square / gaps)
 
 

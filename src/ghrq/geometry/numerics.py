@@ -141,7 +141,7 @@ def asinh(t: Tensor) -> Tensor:
 
 def asinhc(u: Tensor) -> Tensor:
     """``asinh(√u)/√u`` for u ≥ 0, smooth at 0."""
-    u = u.clamp(max=_LARGEST)
+    u = u.clamp(max=min(_LARGEST, torch.finfo(u.dtype).max))
     t = torch.where(u < _SERIES_BELOW, 1.0, u).sqrt()
     return torch.where(u < _SERIES_BELOW, _series(_ASINHC, u), asinh(t) / t)
 

@@ -4,6 +4,7 @@ from ghrq.ids.catalogue import Catalogue, Neighbours
 from ghrq.ids.collisions import Policy, resolve, resolve_append, resolve_reassign
 from ghrq.ids.logits import TrieLogitsProcessor
 from ghrq.ids.trie import Items, PrefixTrie
+from ghrq.ids.vocabulary import Vocabulary
 
 __all__ = [
     "Catalogue",
@@ -12,6 +13,7 @@ __all__ = [
     "Policy",
     "PrefixTrie",
     "TrieLogitsProcessor",
+    "Vocabulary",
     "resolve",
     "resolve_append",
     "resolve_reassign",

@@ -1,7 +1,8 @@
 """The map between items and their code tuples, in memory and as a Parquet file."""
 
+import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,16 +12,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ghrq.data.arrays import as_rows
 from ghrq.data.outputs import replacing
-from ghrq.ids.trie import PrefixTrie
+from ghrq.ids.trie import PrefixTrie, ranges
 from ghrq.ids.tuples import Codes
 from ghrq.system.checks import at_least
 from ghrq.system.errors import UserError, require
 
 Ids = Sequence[str] | Sequence[int] | npt.NDArray[Any]
 
-# Neighbours searched for at once.
-_CHUNK = 2**18
+# Pairs of an item and a possible neighbour, and numbers of vectors, in memory at once.
+_PAIRS, _NUMBERS = 2**20, 2**22
 
 # Rows of a file read at once.
 _ROWS_READ = 2**16
@@ -32,7 +34,7 @@ class Neighbours(NamedTuple):
     indptr: Tensor
     """``(B + 1,)`` int64."""
     ids: npt.NDArray[Any]
-    """Sorted by the number of shared first codes, most first; ties in the order of the catalogue."""
+    """Sorted by the number of shared first codes, most first; equal ones by distance, see :class:`Catalogue`."""
     shared: Tensor
     """int64: how many first codes each shares with its item, at least 1."""
 
@@ -60,11 +62,17 @@ class Catalogue:
     ['apple', 'pear']
     >>> catalogue.neighbours(["apple"], 5).ids.tolist()
     ['pear']
+    >>> "plum" in catalogue, catalogue["nail"].tolist(), list(catalogue)
+    (False, [3, 1], ['apple', 'pear', 'nail'])
 
     Args:
         ids: ``n`` distinct strings or whole numbers: a list, a numpy array or what numpy can convert.
         codes: ``(n, num_stages)`` integers, a tensor or an array.
         name: of the ids' column in a file.
+        vectors: ``(n, d)``, a point for each item: its embedding (which is most precise), or its decoded codes,
+            ``tokenizer.decode(codes)``; any array that :class:`ghrq.Tokenizer` accepts, memory-mapped ones too. Among
+            neighbours with equally many shared codes, those at the smallest Euclidean distance come first. Without
+            vectors, they come in the order of the catalogue. Vectors are not saved.
 
     Attributes:
         ids: numpy array ``(n,)``.
@@ -72,7 +80,7 @@ class Catalogue:
 
     """
 
-    def __init__(self, ids: Ids, codes: Codes, name: str = "id") -> None:
+    def __init__(self, ids: Ids, codes: Codes, name: str = "id", vectors: Any = None) -> None:
         self.ids, self.name = _plain_ids(ids), name
         if name == "codes":
             raise ValueError("the ids cannot be called 'codes': that is the name of the other column")
@@ -90,9 +98,36 @@ class Catalogue:
         self._rows = dict(zip(self.ids.tolist(), range(len(self.ids)), strict=True))
         if len(self._rows) < len(self.ids):
             _name_duplicate(self.ids)
+        self._vectors = None if vectors is None else as_rows(vectors)
+        if self._vectors is not None and self._vectors.count != len(self.ids):
+            raise ValueError(f"expected {len(self.ids)} vectors, one for each item, got {self._vectors.count}")
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __iter__(self) -> Iterator[str | int]:
+        """The ids, in the order of the catalogue."""
+        return iter(self._rows)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._rows
+
+    def __getitem__(self, item: str | int) -> Tensor:
+        """The codes ``(num_stages,)`` of one item. An unknown one is a KeyError."""
+        return self.codes[self.rows_of(np.array([item], dtype=object))[0]]
+
+    def __repr__(self) -> str:
+        stages = self.codes.shape[1]
+        return f"<Catalogue of {len(self):,} items with {stages} code{'' if stages == 1 else 's'} each>"
+
+    def to_pandas(self) -> Any:
+        """A pandas frame: the ids as its index, and the columns ``code_1``, ``code_2``, …"""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ModuleNotFoundError as error:
+            raise UserError("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        columns = [f"code_{stage + 1}" for stage in range(self.codes.shape[1])]
+        return pandas.DataFrame(self.codes.cpu().numpy(), pandas.Index(self.ids, name=self.name), columns)
 
     def rows_of(self, ids: Ids) -> Tensor:
         """The rows ``(m,)`` int64 of the m items ``ids``. An unknown one is a KeyError."""
@@ -148,35 +183,60 @@ class Catalogue:
     def neighbours(self, ids: Ids, k: int) -> Neighbours:
         """For each of the B items ``ids``, up to ``k`` others that share at least its first code.
 
-        Sorted by the number of shared codes, most first; ties in the order of the catalogue.
+        Sorted by the number of shared codes, most first; equal ones by the distance of their vectors, and without
+        vectors in the order of the catalogue.
         """
         at_least("k", k, 1, whole=True)
         queries = self.rows_of(ids)
-        parts = [self._nearest(part, k) for part in queries.split(max(1, _CHUNK // k))]
+        sizes = self._group_sizes(queries, k)
+        chunks = (sizes.sum(1).cumsum(0) // _PAIRS).bincount(minlength=1).tolist()  # number of queries in each
+        parts = [
+            self._nearest(part, size, k) for part, size in zip(queries.split(chunks), sizes.split(chunks), strict=True)
+        ]
         count, rows, shared = (torch.cat(column) for column in zip(*parts, strict=True))
         return Neighbours(torch.nn.functional.pad(count.cumsum(0), (1, 0)), self.ids[rows.cpu().numpy()], shared)
 
-    def _nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Number of neighbours (at most k) of each of the rows ``queries (B,)``, then their rows and shared lengths.
+    def _group_sizes(self, queries: Tensor, k: int) -> Tensor:
+        """How many rows of each prefix of ``queries (B,)`` may be among the k nearest: ``(B, num_stages)``.
 
-        If fewer than k others share m + 1 codes with an item, then the first 2k rows that share m codes include the
-        first k that share no more. So 2k rows of each depth are enough.
+        With vectors: all rows of a prefix, except of those shorter than the longest that k others share. Without: the
+        first 2k, as these include the first k that share no longer prefix.
         """
-        n, stages = self.codes.shape
-        keys = []
-        for shared, depth in enumerate(self._depths, start=1):
-            node = depth.node[queries]
-            place = depth.indptr[node].unsqueeze(1) + torch.arange(min(2 * k, n), device=queries.device)
-            row = depth.order[place.clamp(max=n - 1)]
-            fits = (place < depth.indptr[node + 1].unsqueeze(1)) & (row != queries.unsqueeze(1))
-            if shared < stages:
+        sizes = torch.stack([depth.indptr.diff()[depth.node[queries]] for depth in self._depths], dim=1)
+        if self._vectors is None:
+            return sizes.clamp(max=2 * k)
+        enough = torch.nn.functional.pad(sizes[:, 1:] > k, (0, 1), value=False)
+        return sizes.masked_fill(enough, 0)
+
+    def _nearest(self, queries: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Number of neighbours (at most k) of each of the rows ``queries (B,)``, then their rows and shared lengths."""
+        stages, pairs = self.codes.shape[1], []
+        for shared, (depth, size) in enumerate(zip(self._depths, sizes.unbind(1), strict=True), start=1):
+            owner, place = ranges(depth.indptr[depth.node[queries]], size)
+            row, query = depth.order[place], queries[owner]
+            fits = row != query
+            if shared < stages:  # the others are among the pairs of the next depth
                 deeper = self._depths[shared].node
-                fits &= deeper[row] != deeper[queries].unsqueeze(1)
-            # Sorted keys: longest shared prefix first, then rows.
-            keys.append(torch.where(fits, (stages - shared) * n + row, stages * n))
-        key = torch.cat(keys, dim=1).sort(dim=1).values[:, :k]
-        found = key < stages * n
-        return found.sum(1), key[found] % n, stages - key[found] // n
+                fits &= deeper[row] != deeper[query]
+            pairs.append(torch.stack((owner, row, torch.full_like(row, shared)))[:, fits])
+        found = torch.cat(pairs, dim=1)
+        if self._vectors is not None:
+            found = found[:, self._distances(queries[found[0]], found[1]).argsort(stable=True)]
+        found = found[:, (found[0] * (stages + 1) - found[2]).argsort(stable=True)]
+        count = torch.bincount(found[0], minlength=len(queries))
+        first = count.cumsum(0) - count
+        count = count.clamp(max=k)
+        _, rows, shared_codes = found[:, ranges(first, count)[1]]
+        return count, rows, shared_codes
+
+    def _distances(self, first: Tensor, second: Tensor) -> Tensor:
+        """Squared Euclidean distances of the vectors of rows ``first (P,)`` and ``second (P,)``."""
+        assert self._vectors is not None
+        size, parts = max(1, _NUMBERS // self._vectors.dim), []
+        for one, other in zip(first.cpu().split(size), second.cpu().split(size), strict=True):
+            x, y = (self._vectors.take(rows.numpy()) for rows in (one, other))
+            parts.append((x - y).square().sum(1))
+        return torch.cat(parts).to(first.device) if parts else torch.zeros(0, device=first.device)
 
     @cached_property
     def _depths(self) -> list[_Depth]:
@@ -199,8 +259,11 @@ class Catalogue:
             os.fsync(file.fileno())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Catalogue":
-        """Read a Parquet file of ids and codes: the first column that is not ``codes`` has the ids."""
+    def load(cls, path: str | os.PathLike[str], vectors: Any = None) -> "Catalogue":
+        """Read a Parquet file of ids and codes: the first column that is not ``codes`` has the ids.
+
+        ``vectors``: in the order of the file, see :class:`Catalogue`.
+        """
         pa = require("pyarrow", "tokenizer")
         from ghrq.data.tables import CODES_COLUMN, VectorTable
         from ghrq.data.tables.sources import ParquetSource
@@ -213,7 +276,7 @@ class Catalogue:
             raise UserError(f"{path}: expected a column of ids and a column 'codes', got {source.schema.names}")
         ids, codes = zip(*VectorTable(source, CODES_COLUMN, names[0], None, np.int32).batches(_ROWS_READ), strict=True)
         try:
-            return cls(pa.chunked_array(ids).to_numpy(), np.concatenate(codes), names[0])
+            return cls(pa.chunked_array(ids).to_numpy(), np.concatenate(codes), names[0], vectors)
         except ValueError as error:
             raise UserError(f"{path}: {error}") from error
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from ghrq.geometry import ball
 from ghrq.ids.tuples import Codes, tuple_keys
 from ghrq.system.checks import at_least, check_codes, is_tensor, one_of
+from ghrq.system.errors import UserError
 
 if TYPE_CHECKING:
     from ghrq.quantizer import ResidualQuantizer
@@ -35,17 +36,18 @@ def resolve(
     *,
     vectors_of: VectorsOf | None = None,
     quantizer: "ResidualQuantizer | None" = None,
+    size: int | None = None,
 ) -> Tensor:
     """Resolve collisions among ``codes (n, N)``, a tensor or an array, by a named policy.
 
     Returns:
-        ``"append"``: ``(n, N + 1)``, see :func:`resolve_append`; ``"reassign"``: ``(n, N)``, see
+        ``"append"``: ``(n, N + 1)``, see :func:`resolve_append` (and ``size`` there); ``"reassign"``: ``(n, N)``, see
         :func:`resolve_reassign`, which needs ``vectors_of`` and ``quantizer``; ``"none"``: the codes unchanged.
 
     """
     one_of("policy", policy, get_args(Policy))
     if policy == "append":
-        return resolve_append(codes)
+        return resolve_append(codes, size)
     if policy == "none":
         return torch.as_tensor(codes)
     if vectors_of is None or quantizer is None:
@@ -53,16 +55,30 @@ def resolve(
     return resolve_reassign(codes, vectors_of, quantizer)
 
 
-def resolve_append(codes: Codes) -> Tensor:
+def resolve_append(codes: Codes, size: int | None = None) -> Tensor:
     """Add a token that distinguishes the items of a tuple: ``codes (n, N)`` -> ``(n, N + 1)``.
 
-    The token counts the items of a tuple from 0 in the order of their rows; its codebook size is its maximum plus one.
+    The token counts the items of a tuple from 0 in the order of their rows.
+
+    Args:
+        codes: ``(n, N)`` integers.
+        size: number of codes of the token, such as a tokenizer's ``tie_break_size_``. More items of a tuple are a
+            :class:`UserError`. By default there is no limit.
+
     """
+    if size is not None:
+        at_least("size", size, 1, whole=True)
     codes = _checked(codes)
     key = tuple_keys(codes, int(codes.max()) + 1 if codes.numel() else 1)
     order = key.argsort(stable=True)
     token = torch.empty_like(order)
     token[order] = _places(key[order])
+    if size is not None and len(token) and int(token.max()) >= size:
+        row = int(token.argmax())
+        raise UserError(
+            f"{int(token[row]) + 1:,} items share the tuple {codes[row].tolist()}, but the tie-break token has {size} "
+            "codes: remove items with equal vectors, use the policy 'reassign', or fit again with more stages"
+        )
     return torch.cat((codes, token.to(codes.dtype).unsqueeze(1)), dim=1)
 
 

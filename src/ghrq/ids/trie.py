@@ -83,7 +83,7 @@ class PrefixTrie:
         low = nodes.flatten() * size
         first = torch.searchsorted(edges, low)
         count = torch.searchsorted(edges, low + size) - first
-        owner, place = _ranges(first, count)
+        owner, place = ranges(first, count)
         result = torch.zeros(len(low), size, dtype=torch.bool, device=low.device)
         result[owner, edges[place] - low[owner]] = True
         return result.view(*nodes.shape, size)
@@ -131,7 +131,7 @@ class PrefixTrie:
         """The items of each of ``tuples (B, num_stages)``."""
         start, count = self._leaves(tuples)
         indptr = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-        return Items(indptr, self._items[_ranges(start, count)[1]])
+        return Items(indptr, self._items[ranges(start, count)[1]])
 
     def _leaves(self, tuples: Tensor) -> tuple[Tensor, Tensor]:
         """Where the items of each of ``tuples (..., num_stages)`` start, and how many there are: both ``(...)``."""
@@ -141,7 +141,7 @@ class PrefixTrie:
         return self._indptr[leaf], (self._indptr[leaf + 1] - self._indptr[leaf]) * known
 
 
-def _ranges(start: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+def ranges(start: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
     """The numbers ``start[i] … start[i] + count[i] - 1`` for each i, concatenated; first, the i of each."""
     owner = torch.repeat_interleave(count)
     return owner, torch.arange(len(owner), device=owner.device) + (start - (count.cumsum(0) - count))[owner]

@@ -19,6 +19,9 @@ Floats = npt.NDArray[np.float64]
 
 NO_LABEL = -1
 
+MOST_COMMON = 0.995
+"""A level of labels where more items share one label is not shown: all its measures are near 0."""
+
 # Terms of an expectation computed at once.
 _CHUNK = 2**21
 
@@ -46,9 +49,16 @@ class LabelAgreement:
     """Items with a label on this level; the others are left out."""
     labels: int
     """Distinct labels."""
+    most_common: float
+    """Fraction of the items with the most frequent label."""
     codes: Agreement
     shuffled: Agreement
     """With randomly permuted labels: the value for unrelated groups of the same sizes."""
+
+    @property
+    def informative(self) -> bool:
+        """Whether labels differ enough to agree or disagree with: not if (nearly) all items have the same."""
+        return self.most_common <= MOST_COMMON
 
 
 def label_agreement(level: str, groups: Sequence[Ints], labels: Ints, seed: int = 0) -> LabelAgreement:
@@ -64,7 +74,8 @@ def label_agreement(level: str, groups: Sequence[Ints], labels: Ints, seed: int 
     codes, shuffled = (
         Agreement(*(list(measure) for measure in zip(*row, strict=True))) for row in zip(*rows, strict=True)
     )
-    return LabelAgreement(level, len(label), int(label.max()) + 1, codes, shuffled)
+    sizes = np.bincount(label)
+    return LabelAgreement(level, len(label), len(sizes), float(sizes.max() / len(label)), codes, shuffled)
 
 
 def _agreement(group: Ints, label: Ints, expected: float) -> tuple[float, float, float, float]:

@@ -89,6 +89,8 @@ class Quality:
     """Largest number of items that share a prefix."""
     collisions: dict[str, int]
     """Number of whole tuples with 1, 2, 3, 4-7, 8+ items."""
+    distinct_vectors: int | None
+    """With vectors: how many of them differ. Items with equal vectors have equal codes."""
     reconstruction: ReconstructionError | None
     """With vectors and a tokenizer."""
     neighbours: NeighbourAgreement | None
@@ -115,7 +117,7 @@ class Quality:
         if self.neighbours is not None:
             pairs = zip(self.neighbours.shared, self.neighbours.shared_random, strict=True)
             columns["neighbours share (random)"] = [f"{value:.1%} ({100 * random:.2g}%)" for value, random in pairs]
-        for level in self.labels:
+        for level in filter(lambda level: level.informative, self.labels):
             columns[f"AMI, {level.level}"] = [f"{value:z.3f}" for value in level.codes.ami]
         rows = [[column[m] if m < len(column) else "" for column in columns.values()] for m in depths]
         return [list(columns), *rows]
@@ -163,7 +165,9 @@ def quality(
     groups = [tuple_ids(table[:, : depth + 1]) for depth in range(table.shape[1])]  # of items with equal prefixes
     members = [np.bincount(ids) for ids in groups]
     classes = np.digitize(members[-1], list(_COLLISIONS.values())) - 1
-    reconstruction = nearest = None
+    reconstruction = nearest = distinct = None
+    if vectors is not None:
+        distinct = _count_distinct(vectors)
     if vectors is not None and tokenizer is not None:
         reconstruction = _reconstruction(table[:, :stages], vectors, tokenizer, seed)
     if vectors is not None and k > 0:
@@ -177,6 +181,7 @@ def quality(
         uniqueness=[len(member) / items for member in members],
         largest_group=[int(member.max()) for member in members],
         collisions=dict(zip(_COLLISIONS, np.bincount(classes, minlength=len(_COLLISIONS)).tolist(), strict=True)),
+        distinct_vectors=distinct,
         reconstruction=reconstruction,
         neighbours=nearest,
         labels=[label_agreement(name, groups[:stages], label, seed) for name, label in levels.items()],
@@ -222,6 +227,16 @@ def _pieces(rows: int, numbers: int) -> Iterator[slice]:
     """Split ``rows`` rows, each of which needs ``numbers`` numbers of memory."""
     step = max(1, _CHUNK // numbers)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def _count_distinct(vectors: ArrayRows) -> int:
+    """Number of different rows, by 64-bit hashes of them."""
+    factors = np.random.default_rng(0).integers(2**63, size=vectors.dim, dtype=np.uint64) * 2 + 1
+    hashes = np.empty(vectors.count, dtype=np.uint64)
+    for piece in _pieces(vectors.count, 6 * vectors.dim):
+        bits = (vectors.take(piece).double() + 0.0).numpy().view(np.uint64)  # -0.0 + 0.0 is 0.0
+        hashes[piece] = ((bits ^ (bits >> np.uint64(32))) * factors).sum(axis=1)
+    return len(np.unique(hashes))
 
 
 def _reconstruction(codes: Ints, vectors: ArrayRows, tokenizer: PrefixDecoder, seed: int) -> ReconstructionError:

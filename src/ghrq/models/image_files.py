@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +13,23 @@ import torch
 from torch import Tensor
 
 from ghrq.data.images import folder
-from ghrq.models.image_tokenizer import ImageTokenizer, as_bytes
+from ghrq.data.npz import read_headers
+from ghrq.models.image_tokenizer import ImageTokenizer, as_bytes, as_floats
 from ghrq.nets.convolutional import STRIDE, grid_of
 from ghrq.system import files
 from ghrq.system.errors import UserError, require
+from ghrq.system.inputs import InputFile
+from ghrq.system.memory import check_room
 from ghrq.system.progress import Progress
 
 # Grid positions encoded or decoded at a time: a large image is processed in strips, because the networks need about a
 # hundred times its size in memory. Each strip has a margin of so many grid rows above and below, the networks' whole
 # receptive field.
 _STRIP, _MARGIN = 2**16, 2
+
+
+# Most bytes of the name of a tokenizer in a file of codes.
+_NAME_BYTES = 1024
 
 
 class ImageCodes(NamedTuple):
@@ -33,24 +41,37 @@ class ImageCodes(NamedTuple):
     """Height and width of the image."""
 
 
-def encode_file(tokenizer: ImageTokenizer, image: Path, out: Path, progress: Progress) -> ImageCodes:
-    """Write the codes of an image of any size to an ``.npz`` file."""
+class Encoded(NamedTuple):
+    """The codes of an image, and what they lose of it."""
+
+    content: ImageCodes
+    error: float
+    """The mean squared error of the image of the codes, pixels from 0 to 1."""
+
+
+def encode_file(tokenizer: ImageTokenizer, image: Path, out: Path, progress: Progress) -> Encoded:
+    """Write the codes of an image of any size to an ``.npz`` file, and turn them back to measure the error."""
     pixels = folder.read_image(image, None, tokenizer.encoder.channels)
     parts = []
     for strip in _strips(grid_of(*pixels.shape[1:]), progress):
         seen = pixels[:, STRIDE * strip.low : STRIDE * strip.high]
         parts.append(tokenizer.encode(seen.unsqueeze(0))[0, strip.start - strip.low : strip.stop - strip.low])
-    codes = torch.cat(parts)
+    found = ImageCodes(torch.cat(parts), (pixels.shape[1], pixels.shape[2]))
+    error, row = 0.0, 0
+    for decoded in _decoded(tokenizer, found, None, progress):
+        given = as_floats(pixels[:, row : row + decoded.shape[1]])
+        error += float((decoded - given).double().square().sum())
+        row += decoded.shape[1]
     written = io.BytesIO()
     np.savez_compressed(
         written,
-        codes=codes.to(torch.int32).numpy(),
-        size=np.array(pixels.shape[1:]),
+        codes=found.codes.to(torch.int32).numpy(),
+        size=np.array(found.size),
         tokenizer=np.array(fingerprint(tokenizer)),
     )
     with files.telling(out):
         files.write(out, written.getvalue())
-    return ImageCodes(codes, (pixels.shape[1], pixels.shape[2]))
+    return Encoded(found, error / pixels.numel())
 
 
 def decode_file(
@@ -61,13 +82,7 @@ def decode_file(
     found = _read(path, tokenizer)
     if depth is not None and not 1 <= depth <= stages:
         raise UserError(f"--depth {depth}: expected 1 to {stages}, the codes of a position")
-    height, width = found.size
-    parts = []
-    for strip in _strips(grid_of(height, width), progress):
-        rows = min(height, STRIDE * strip.high) - STRIDE * strip.low
-        seen = as_bytes(tokenizer.decode(found.codes[None, strip.low : strip.high, :, :depth], (rows, width)))[0]
-        parts.append(seen[:, STRIDE * (strip.start - strip.low) : STRIDE * (strip.stop - strip.low)])
-    pixels = torch.cat(parts, dim=1)
+    pixels = torch.cat([as_bytes(strip) for strip in _decoded(tokenizer, found, depth, progress)], dim=1)
     values = pixels.permute(1, 2, 0).squeeze(-1).numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy()
     image, written = require("PIL.Image", "image").fromarray(np.ascontiguousarray(values)), io.BytesIO()
     try:
@@ -77,6 +92,15 @@ def decode_file(
     with files.telling(out):
         files.write(out, written.getvalue())
     return found
+
+
+def _decoded(tokenizer: ImageTokenizer, found: ImageCodes, depth: int | None, progress: Progress) -> Iterator[Tensor]:
+    """The image of the first ``depth`` codes, floats from 0 to 1, in strips ``(channels, rows, width)``."""
+    height, width = found.size
+    for strip in _strips(grid_of(height, width), progress):
+        rows = min(height, STRIDE * strip.high) - STRIDE * strip.low
+        seen = tokenizer.decode(found.codes[None, strip.low : strip.high, :, :depth], (rows, width))[0]
+        yield seen[:, STRIDE * (strip.start - strip.low) : STRIDE * (strip.stop - strip.low)]
 
 
 class _Strip(NamedTuple):
@@ -100,28 +124,37 @@ def _strips(grid: tuple[int, int], progress: Progress) -> Iterator[_Strip]:
 
 
 def _read(path: Path, tokenizer: ImageTokenizer) -> ImageCodes:
-    """Read and check a file that :func:`encode_file` wrote with the same tokenizer."""
-    try:
+    """Read and check a file that :func:`encode_file` wrote with the same tokenizer. Headers are checked before data."""
+    rq, remedy = tokenizer.quantizer, "encode the image again"
+    with InputFile(path).reading("a file of codes", remedy):
         if not zipfile.is_zipfile(path):
-            named = "damaged, or cut off" if path.suffix == ".npz" else "no .npz"
-            raise ValueError(named if path.is_file() else "a folder" if path.is_dir() else "no such file")
+            raise ValueError("damaged, or cut off" if path.suffix == ".npz" else "no .npz")
+        claimed = read_headers(path)
+        missing = {"codes", "size", "tokenizer"} - set(claimed)
+        if missing:
+            raise ValueError(f"it has no {min(missing)}")
+        if claimed["codes"].dtype.kind not in "iu" or claimed["size"].dtype.kind not in "iu":
+            raise ValueError("codes and size are not whole numbers")
+        if claimed["size"].shape != (2,):
+            raise ValueError(f"size is not height and width, but of shape {claimed['size'].shape}")
+        if claimed["tokenizer"].dtype.kind != "U" or claimed["tokenizer"].nbytes > _NAME_BYTES:
+            raise ValueError("it does not name its tokenizer")
         with np.load(path, allow_pickle=False) as content:
-            codes, size, made_by = content["codes"], content["size"], str(content["tokenizer"])
-            if codes.dtype.kind not in "iu" or size.dtype.kind not in "iu":
-                raise ValueError("codes and size are not whole numbers")
-            if size.shape != (2,):
-                raise ValueError(f"size is not height and width, but of shape {size.shape}")
-            height, width = (int(side) for side in size)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a file of codes ({error}): make one with ghrq image encode") from error
-    if made_by != fingerprint(tokenizer):
-        raise UserError(f"{path} was encoded by another tokenizer, or before this one was trained on: encode it again")
-    rq, grid = tokenizer.quantizer, grid_of(height, width)
-    if codes.shape != (*grid, rq.num_stages):
-        raise UserError(
-            f"{path} is damaged: an image of {width} × {height} has codes of shape {(*grid, rq.num_stages)}, "
-            f"these have {codes.shape}: encode it again"
-        )
+            height, width = (int(side) for side in content["size"])
+            if str(content["tokenizer"]) != fingerprint(tokenizer):
+                raise UserError(
+                    f"{path} was encoded by another tokenizer, or before this one was trained on: encode it again"
+                )
+            shape = (*grid_of(height, width), rq.num_stages)
+            if min(height, width) < 1 or claimed["codes"].shape != shape:
+                raise UserError(
+                    f"{path} is damaged: an image of {width} × {height} has codes of shape {shape}, "
+                    f"these have {claimed['codes'].shape}: encode it again"
+                )
+            # The codes as they are and as int64; some copies of the decoded image.
+            needed = claimed["codes"].nbytes + 8 * math.prod(shape) + 3 * tokenizer.encoder.channels * height * width
+            check_room(needed, f"{path}: its image of {width} × {height}", "decode it on a machine with more memory")
+            codes = content["codes"]
     if codes.min() < 0 or codes.max() >= rq.codebook_size:
         wrong = codes.min() if codes.min() < 0 else codes.max()
         raise UserError(f"{path} is damaged: the code {wrong} is not from 0 to {rq.codebook_size - 1}: encode it again")

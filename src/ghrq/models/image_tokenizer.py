@@ -11,7 +11,7 @@ from ghrq.quantizer import QuantizerConfig, ball_units
 from ghrq.system.checks import is_tensor
 from ghrq.system.pretrained import Format, Pretrained
 from ghrq.system.progress import Progress
-from ghrq.system.settings import Positive, Section
+from ghrq.system.settings import Positive, Section, Share
 
 # Images encoded or decoded at a time.
 _BATCH = 500
@@ -37,6 +37,8 @@ class ImageTokenizerConfig(Section):
     pixel_range: Literal["unit", "symmetric"] = "unit"
     """What the encoder sees: pixels from 0 to 1, or from -1 to 1."""
     quantizer: QuantizerConfig = QuantizerConfig()
+    test_error: Share | None = None
+    """Its mean squared error on test images, pixels from 0 to 1; ``None`` if unknown, as of models of ghrq 0.2.0."""
 
 
 class ImageTokenizer(nn.Module, Pretrained):

@@ -26,4 +26,5 @@ def check_convention(saved: Tensor, own: Tensor) -> None:
 
 def _told(convention: Tensor) -> str:
     bits, rule = convention.cpu()
-    return f"curvature {bits.view(torch.float64).item():g} and {RULES[int(rule)]} aggregation"
+    known = dict(enumerate(RULES)).get(int(rule), "unknown")
+    return f"curvature {bits.view(torch.float64).item():g} and {known} aggregation"

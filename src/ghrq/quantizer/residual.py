@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ghrq.geometry import ball
 from ghrq.geometry.manifold import Euclidean, ManifoldParameter, PoincareBall
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.codebook import MovingMidpoints, Usage, forget_moments, initial_codebooks, revive
+from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_memory, forget_moments, initial_codebooks, revive
 from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import check_convention, convention
 from ghrq.quantizer.depth import DepthDropout, RowWeights
@@ -148,6 +148,8 @@ class ResidualQuantizer(Coder, Pretrained):
         self.channel_dim = channel_dim
         self.radius = target_radius(radius, scale_control, axes.radius, self.curvature, self.units)
 
+        moving = self.codebook_update == "ema"
+        check_memory(num_stages, codebook_size, codebook_dim, moving)
         projected = self.codebook_dim != dim
         self.project_in = nn.Linear(dim, self.codebook_dim) if projected else nn.Identity()
         self.project_out = nn.Linear(self.codebook_dim, dim) if projected else nn.Identity()

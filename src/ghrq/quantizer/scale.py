@@ -1,6 +1,7 @@
 """Encoder-scale control: a multiplier that keeps encoder outputs at a target radius of the ball, and their mean."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -105,6 +106,11 @@ class EncoderScale(MovingAverage):
         median = norms.nanmedian()
         wanted = self.target / median
         self.add(wanted, (median > 0.0) & wanted.isfinite())
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        if not self.total.is_meta and not self.forward() > 0.0:
+            raise ValueError("the encoder scale is not above 0, so all vectors would be one point")
 
 
 class EncoderMean(MovingAverage):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ghrq.report.figures import ChartLine, Figure, lines
 from ghrq.report.kinds import label_of
-from ghrq.report.results import Group, Measured, value_at, varying
+from ghrq.report.results import Group, Measured, length_at, varying
 
 
 class Curve(NamedTuple):
@@ -60,9 +60,11 @@ def _line(name: str, metrics: Sequence[Mapping[str, Any]], curve: Curve) -> Char
     y: list[Measured] = []
     for stage in curve.stages:
         before = x[-1] if x else 0.0
-        here = [line for line in metrics if line.get("stage") == stage and line.get(curve.metric) is not None]
-        x += [before + line["epoch"] for line in here]
-        y += [Measured((line[curve.metric],)) for line in here]
+        for line in (line for line in metrics if line.get("stage") == stage):
+            epoch, value = Measured.of([line.get("epoch")]), Measured.of([line.get(curve.metric)])
+            if epoch and value:
+                x.append(before + epoch.mean)
+                y.append(value)
     return ChartLine(name, x, y)
 
 
@@ -70,7 +72,7 @@ def by_depth(groups: Sequence[Group], path: str, factor: float = 1.0, note: str 
     """A line for each group whose results have at ``path`` a list of numbers, one for each depth."""
     found = []
     for group in groups:
-        depths = range(len(value_at(group.first, path) or ()))
+        depths = range(length_at(group.first, path))
         y = {depth + 1: group.number(f"{path}.{depth}", factor) for depth in depths}
         kept = {depth: value for depth, value in y.items() if value and value.mean > 0.0}  # log axes have no 0
         if kept:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ghrq.report.template import render
 
@@ -22,12 +23,19 @@ class Example:
         return render("example", example=self, depths=depths)
 
 
+class Card(Protocol):
+    """What is shown side by side with others."""
+
+    def html(self) -> str:
+        """As HTML, complete in itself."""
+
+
 @dataclass(frozen=True)
 class Examples:
     """Cards side by side."""
 
     title: str
-    examples: Sequence[Example]
+    examples: Sequence[Card]
 
     def html(self) -> str:
         """All cards, below their title."""

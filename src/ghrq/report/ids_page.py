@@ -1,37 +1,64 @@
 """The quality of semantic IDs as a page: what to look at first, plots that say how to read them, and all numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ghrq.metrics.labels import LabelAgreement
+from ghrq.metrics.labels import MOST_COMMON, LabelAgreement
 from ghrq.metrics.quality import Quality
 from ghrq.report import ids_figures
 from ghrq.report.figures import Gallery
 from ghrq.report.grid import Block, Column, Grid, Row
+from ghrq.report.ids_examples import ItemExamples
+from ghrq.report.ids_verdict import Verdict, judge
 from ghrq.report.page import Page, PageSection
 from ghrq.report.results import Measured
+from ghrq.report.template import render
 from ghrq.report.words import count
 from ghrq.system import files
 
 TITLE = "How good are these semantic IDs?"
 
-# A label that more of the items have leaves nothing to agree with.
-_CONSTANT = 0.995
-# Items of a group, on average, from which on the purity of random labels is the share of the most common one.
-_GROUP = 20
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and values, as a list."""
+
+    facts: Mapping[str, str]
+
+    def html(self) -> str:
+        """A ``<figure>``."""
+        return render("facts", facts=list(self.facts.items()))
 
 
-def write_page(quality: Quality, folder: Path | str) -> Path:
-    """Write ``folder/quality.html``, one file that needs nothing but a browser; returns its path."""
-    folder = Path(folder)
-    html = Page(TITLE, _subtitle(quality), _lead(quality), _sections(quality)).html()
+def write_page(
+    quality: Quality,
+    folder: Path | str,
+    *,
+    provenance: Mapping[str, str] | None = None,
+    examples: ItemExamples | None = None,
+) -> Path:
+    """Write ``folder/quality.html``, one file that needs nothing but a browser; returns its path.
+
+    Args:
+        quality: what was measured.
+        folder: is created if it does not exist.
+        provenance: which tokenizer, files and settings the IDs come from, as names and values.
+        examples: items to show.
+
+    """
+    folder, verdict = Path(folder), judge(quality)
+    sections = _sections(quality, verdict, examples)
+    if provenance:
+        sections.insert(1, PageSection("Where these IDs come from", [Facts(provenance)]))
+    html = Page(TITLE, _subtitle(quality), _lead(quality, verdict), sections).html()
     with files.telling(f"quality.html into {folder}", "choose another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         files.write(folder / "quality.html", html)
     return folder / "quality.html"
 
 
-def _sections(quality: Quality) -> list[PageSection]:
+def _sections(quality: Quality, verdict: Verdict, examples: ItemExamples | None) -> list[PageSection]:
     lost, near, (labels, note) = quality.reconstruction, quality.neighbours, _informative(quality)
     codes = [
         ids_figures.usage_figure(quality),
@@ -52,6 +79,8 @@ def _sections(quality: Quality) -> list[PageSection]:
     # The best level as an example; the table has the others.
     shown += [ids_figures.label_figure(_best(labels)[2])] if labels else []
     return [
+        PageSection("Checks", [_check_table(verdict)]),
+        PageSection("Items", examples.pieces() if examples else []),
         PageSection("Codes and collisions", [Gallery(codes)]),
         PageSection("Codes and vectors", [Gallery(vectors)], words and [" ".join(words)]),
         PageSection("Codes and labels", [Gallery(shown)], note),
@@ -66,16 +95,17 @@ def _subtitle(quality: Quality) -> str:
     return f"{quality.items:,} items, {count(quality.stages, 'code')} of {size} each{token}"
 
 
-def _lead(quality: Quality) -> list[str]:
+def _lead(quality: Quality, verdict: Verdict) -> list[str]:
     lost, near, (labels, _) = quality.reconstruction, quality.neighbours, _informative(quality)
     alone = quality.collisions["1"] / quality.items
     words = [
+        f"**Verdict: {verdict.verdict}.** {verdict.advice}",
         f"**{alone:.1%} of the items have an ID of their own**; the most crowded ID has "
-        f"{quality.largest_group[-1]:,} of the {quality.items:,} items."
+        f"{quality.largest_group[-1]:,} of the {quality.items:,} items.",
     ]
     if len(quality.usage) > quality.stages:
         bare = quality.uniqueness[quality.stages - 1]
-        words[0] += (
+        words[-1] += (
             f" That is due to the tie-break token: **without it, there are {bare:.1%} as many IDs as items**, and the "
             f"most crowded one has {quality.largest_group[quality.stages - 1]:,}."
         )
@@ -94,35 +124,43 @@ def _lead(quality: Quality) -> list[str]:
             f"**Labels agree most at depth {depth} with {of.level}:** adjusted mutual information {value:.3f}, where 1 "
             "is perfect and 0 is chance."
         )
-    poor = min(range(quality.stages), key=lambda stage: quality.usage[stage])
-    if quality.usage[poor] < 0.5:
+    if quality.distinct_vectors is not None and quality.distinct_vectors < quality.items:
+        copies = quality.items - quality.distinct_vectors
         words.append(
-            f"**Stage {poor + 1} uses only {quality.usage[poor]:.0%} of its codes.** Fewer codes of a stage, or fewer "
-            "stages, would give the same IDs in less space."
+            f"**{count(copies, 'item')} {'has' if copies == 1 else 'have'} the same vector as an earlier item**: no "
+            "codes can tell them apart."
         )
     return words
 
 
 def _informative(quality: Quality) -> tuple[list[LabelAgreement], list[str]]:
     """The levels of labels that vary, and a note on those that (nearly) all items share."""
-    groups = round(quality.uniqueness[0] * quality.items)
-    kept: list[LabelAgreement] = []
-    notes: list[str] = []
-    for of in quality.labels:
-        most_common = of.shuffled.purity[0] if of.items >= _GROUP * groups else 0.0
-        if most_common > _CONSTANT:
-            notes.append(
-                f"Left out is {of.level}: more than {_CONSTANT:.1%} of its {of.items:,} items have the same label."
-            )
-        else:
-            kept.append(of)
-    return kept, notes
+    return [of for of in quality.labels if of.informative], left_out(quality)
+
+
+def left_out(quality: Quality) -> list[str]:
+    """A sentence for each level of labels that says nothing, as (nearly) all items have the same label."""
+    return [
+        f"Left out is {of.level}: more than {MOST_COMMON:.1%} of its {of.items:,} items have the same label."
+        for of in quality.labels
+        if not of.informative
+    ]
 
 
 def _best(labels: list[LabelAgreement]) -> tuple[float, int, LabelAgreement]:
     """The highest adjusted mutual information, its depth and its level."""
     every = [(ami, depth, of) for of in labels for depth, ami in enumerate(of.codes.ami, start=1)]
     return max(every, key=lambda found: found[0])
+
+
+def _check_table(verdict: Verdict) -> Grid:
+    titles = ("result", "measured", "expected")
+    rows = [
+        Row(check.name, ["✓ passed" if check.passed else "✗ failed", check.value, check.bound])
+        for check in verdict.checks
+    ]
+    note = "The first check that fails decides on verdict and advice; docs/semantic-ids.md has the rules."
+    return Grid("What was checked", note, [Column(title) for title in titles], [Block("", rows, compete=False)])
 
 
 def _depth_table(quality: Quality) -> Grid:

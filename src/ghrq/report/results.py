@@ -68,6 +68,12 @@ def value_at(results: Any, path: ResultPath) -> Any:
     return results
 
 
+def length_at(results: Any, path: ResultPath) -> int:
+    """How many entries the list at ``path`` has; 0 if there is none."""
+    found = value_at(results, path)
+    return len(found) if isinstance(found, list | tuple) else 0
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Runs that differ in nothing but the seed."""
@@ -127,7 +133,8 @@ class Group:
         """What training took, over the runs whose folders are there."""
         times = []
         for run in self.runs():
-            last = {line["stage"]: line.get("seconds") or 0.0 for line in run.metrics() if "stage" in line}
+            lines = [(line.get("stage"), Measured.of([line.get("seconds")])) for line in run.metrics()]
+            last = {stage: seconds.mean for stage, seconds in lines if stage and seconds}
             times.append(sum(last.values()) or None)
         return Measured.of(times)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ghrq.report.grid import Block, Column, Entry, Grid, Row
 from ghrq.report.kinds import KINDS, label_of
-from ghrq.report.results import Group, Measured, StudyResults, value_at, varying
+from ghrq.report.results import Group, Measured, StudyResults, length_at, value_at, varying
 
 if TYPE_CHECKING:
     from ghrq.training.study import Label
@@ -195,7 +195,7 @@ def _expand(column: Column, groups: Sequence[Group]) -> list[Column]:
     if not isinstance(column.path, str) or not column.path.endswith(".*"):
         return [column]
     path = column.path.removesuffix(".*")
-    length = max((len(value_at(group.first, path) or ()) for group in groups), default=0)
+    length = max((length_at(group.first, path) for group in groups), default=0)
     return [replace(column, title=column.title.format(i + 1), path=f"{path}.{i}") for i in range(length)]
 
 

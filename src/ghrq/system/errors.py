@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import shlex
 import sysconfig
 import traceback
 from collections.abc import Collection
@@ -49,6 +50,11 @@ def did_you_mean(given: str, known: Collection[str], otherwise: str, cutoff: flo
     """A hint for an unknown name: the most similar of the known ones, or ``otherwise``."""
     near = difflib.get_close_matches(given, known, n=1, cutoff=cutoff)
     return f"did you mean '{near[0]}'?" if near else otherwise
+
+
+def shell(*words: str | Path) -> str:
+    """A command to copy into a shell: words are quoted, and a path that begins with a dash is no option."""
+    return shlex.join(f"./{word}" if isinstance(word, Path) and str(word)[0] == "-" else str(word) for word in words)
 
 
 def user_frame(error: BaseException) -> str:

@@ -7,7 +7,7 @@ of the config. So neither file can change, or come from another model, without a
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -24,6 +24,8 @@ from ghrq.system.errors import UserError, require
 from ghrq.system.settings import Section
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+_REMAKE = "its training diverged, or somebody changed it; make or fetch it again"
 
 
 class Format(NamedTuple):
@@ -43,15 +45,15 @@ class Format(NamedTuple):
         return f"fetch or make the {self.title} again"
 
 
-def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    """Write a model to a temporary folder and rename it to ``folder``. Replaces an older model, but no other files."""
-    if folder.exists():
-        _check_replaceable(folder, form)
+def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, Tensor], force: bool = False) -> None:
+    """Write a model to ``folder``, as a whole or not at all. See :func:`check_replaceable` for ``force``."""
+    check_replaceable(folder, form.title, force)
+    _check_finite(weights, f"the {form.title}")
     content = {"format": form.name, "version": form.version, **files.plain(config)}
     tensors = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
     with files.telling(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with files.draft(folder) as draft:
+        files.link_target(folder).parent.mkdir(parents=True, exist_ok=True)
+        with files.draft(folder, replace=force) as draft:
             draft.mkdir()
             # Not save_file: it makes files that other users cannot read, and its errors do not say what the disk says.
             files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": _digest(content)}))
@@ -60,6 +62,7 @@ def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, 
 
 def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Config and weights that :func:`save` wrote; a :class:`UserError` if the folder holds anything else."""
+    files.restore(folder)
     for path in (folder / CONFIG, folder / WEIGHTS):
         if not path.is_file():
             expected = f"{form.title}s are folders with {CONFIG} and {WEIGHTS}"
@@ -101,10 +104,15 @@ class Pretrained:
     Config: ClassVar[type[Section]]
     config: Any
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``folder`` with config.json and model.safetensors, atomically; an older model there is replaced."""
+    def save_pretrained(self, folder: str | Path, force: bool = False) -> None:
+        """Write ``folder`` with config.json and model.safetensors, atomically.
+
+        A model of the same class there is replaced: training may save again and again. One of another class is only
+        replaced with ``force``, and other files never.
+        """
         assert isinstance(self, nn.Module)
-        save(Path(folder), self._format, self._saved_config(), self.state_dict())
+        force = force or _is_format(Path(folder) / CONFIG, self._format)
+        save(Path(folder), self._format, self._saved_config(), self.state_dict(), force)
 
     @classmethod
     def from_pretrained(
@@ -117,6 +125,7 @@ class Pretrained:
         local_files_only: bool = False,
     ) -> Self:
         """Load a folder, or ``owner/name`` of the Hugging Face Hub; ``local_files_only``: from its cache alone."""
+        files.restore(Path(name))
         if Path(name).is_dir():
             return cls._load(Path(name))
         if Path(name).is_absolute() or str(name).startswith((".", "~")) or str(name).count("/") > 1:
@@ -168,15 +177,52 @@ class Pretrained:
             with torch.random.fork_rng(devices=[]):  # the initial values are random, and replaced
                 model = cls._from_config(config)
             assert isinstance(model, nn.Module)
-            model.load_state_dict(weights)
+            set_weights(model, weights, folder)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise not_fitting(folder, cls._format, error) from error
         model.eval()
         return model
 
 
+def set_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
+    """Load ``weights`` of ``folder`` into ``model``; points that are not on their manifold are an error."""
+    for name, own in model.state_dict().items():
+        if name in weights and weights[name].is_floating_point() != own.is_floating_point():
+            raise ValueError(f"'{name}' is of type {weights[name].dtype}, expected {own.dtype}")
+    model.load_state_dict(weights)
+    for name, parameter in model.named_parameters():
+        manifold = getattr(parameter, "manifold", None)  # geoopt's
+        if manifold is not None and not manifold.check_point_on_manifold(parameter):
+            raise UserError(f"'{name}' in {folder / WEIGHTS} has points outside of the {manifold.name}: {_REMAKE}")
+
+
+def check_replaceable(
+    folder: Path, title: str, force: bool, names: Collection[str] = (CONFIG, WEIGHTS), option: str = "force=True"
+) -> None:
+    """Raise an error unless a model called ``title`` may be written to ``folder``.
+
+    A missing or empty folder is free. Without ``force`` nothing is replaced; with it, only files of these ``names``.
+    ``option`` is how the user gives ``force``.
+    """
+    files.check_not_current(folder)
+    files.link_target(folder)
+    files.restore(folder)
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file: name a folder for the {title}")
+    held = {path.name: path.is_file() for path in folder.iterdir()}
+    others = sorted(name for name, is_file in held.items() if name not in names or not is_file)
+    if others:
+        raise UserError(f"{folder} holds other files, such as {others[0]}: name a new folder, or remove them first")
+    if held and not force:
+        raise UserError(f"{folder} holds {min(held)} already: name a new folder, or replace it all with {option}")
+
+
 def not_fitting(folder: Path, form: Format, error: Exception) -> UserError:
     """The error of a config that this version cannot build, or of weights that do not fit it."""
+    if isinstance(error, UserError):
+        return error
     if isinstance(error, ValidationError):
         reason = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
     else:
@@ -189,9 +235,19 @@ def _read_weights(path: Path, form: Format) -> tuple[dict[str, Tensor], str | No
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             digest = (file.metadata() or {}).get("config")
-            return {name: file.get_tensor(name) for name in file.keys()}, digest  # noqa: SIM118 - not a dict
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except SafetensorError as error:
         raise UserError(f"{path} is damaged ({error}): {form.remedy}") from error
+    _check_finite(weights, str(path))
+    return weights, digest
+
+
+def _check_finite(weights: dict[str, Tensor], where: str) -> None:
+    """Raise an error if there are NaN or infinite numbers: all codes would be 0, without a word."""
+    for name, tensor in weights.items():
+        small = tensor.is_floating_point() and tensor.dtype.itemsize < 2  # few functions know these types
+        if not (tensor.float() if small else tensor).isfinite().all():
+            raise UserError(f"'{name}' in {where} has NaN or infinite values: {_REMAKE}")
 
 
 @contextmanager
@@ -212,13 +268,9 @@ def _inner_model(folder: Path, form: Format) -> str:
     return next((f"did you mean {model}?" for model in fits), "")
 
 
-def _check_replaceable(folder: Path, form: Format) -> None:
-    """Only a model or an empty folder may be replaced: other files must not be lost."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is a file: name a folder for the {form.title}")
-    others = sorted(path.name for path in folder.iterdir() if path.name not in (CONFIG, WEIGHTS) or path.is_dir())
-    if others:
-        raise UserError(f"{folder} holds other files, such as {others[0]}: name a new folder, or remove them first")
+def _is_format(config: Path, form: Format) -> bool:
+    """Whether ``config`` is that of a model of this format."""
+    return config.is_file() and files.read_json(config, "remove it").get("format") == form.name
 
 
 def _digest(config: dict[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """Encode and decode whole tables, batch by batch, on this machine or on a Ray cluster.
 
 Memory holds the codes of all rows (a byte each with at most 256 codes a stage) and 8 bytes a row to find duplicate ids:
-collisions can only be resolved when all codes are known. Vectors and ids are read again where they are needed again.
+collisions can only be resolved when all codes are known. Vectors and ids are read again where they are needed again;
+a table whose file has changed since it was opened is an error, so that ids and codes always belong together.
 """
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,9 +16,11 @@ import numpy.typing as npt
 import torch
 
 from ghrq.data.tables import CODES_COLUMN, TableLayout, VectorTable, batch_rows, check_distinct, hash_ids, open_writer
-from ghrq.data.tables.columns import place
+from ghrq.data.tables.columns import listed, place
 from ghrq.ids import collisions
+from ghrq.system import files
 from ghrq.system.errors import UserError
+from ghrq.system.memory import check_room
 from ghrq.system.progress import Progress
 
 if TYPE_CHECKING:
@@ -79,10 +82,11 @@ def sample(table: VectorTable, codebook_size: int, seed: int = 0, progress: Prog
             first = stop
     check_distinct(table, hashes)
     greatest = np.maximum(result.max(axis=1), -result.min(axis=1))
-    row, usual = int(greatest.argmax()), float(np.median(greatest))
+    row, usual = int(greatest.argmax()), float(np.median(greatest.astype(np.float64)))
     if float(greatest[row]) > _OUTLIER * usual > 0.0:
+        number = int(table.row_numbers(drawn[row : row + 1])[0])
         progress.note(
-            f"warning: {place(table.path, int(drawn[row]))} has the number {greatest[row]:.3g}, most rows none above "
+            f"warning: {place(table.path, number)} has the number {greatest[row]:.3g}, most rows none above "
             f"{usual:.3g}: it will dominate the scale. Is it a mistake?"
         )
     return result
@@ -113,8 +117,11 @@ def encode(
             f"{table.path}: {where} has vectors of {table.dim} numbers, the tokenizer was fitted on "
             f"{tokenizer.n_features_in_}: give the embeddings it was fitted on"
         )
-    size = batch or batch_rows(table.dim)
-    codes = np.empty((table.rows, tokenizer.quantizer_.num_stages), dtype=_smallest(tokenizer))
+    size, stages, dtype = batch or batch_rows(table.dim), tokenizer.quantizer_.num_stages, _smallest(tokenizer)
+    # The codes, hashes of the ids, and the codes in int32 with resolved collisions.
+    needed = table.rows * (stages * dtype.itemsize + 8 + 4 * (stages + 1))
+    check_room(needed, f"the codes of the {table.rows:,} rows of {table.path}", "encode the table in parts")
+    codes = np.empty((table.rows, stages), dtype=dtype)
     hashes = np.empty(table.rows, dtype=np.uint64)
     if on == "ray":
         from ghrq.tokenizer.bulk_ray import encode_on_ray
@@ -130,10 +137,13 @@ def encode(
     return codes
 
 
-def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", table: VectorTable) -> Codes:
+def resolve(
+    codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", table: VectorTable, *, widen: bool = False
+) -> Codes:
     """Resolve collisions of ``codes (rows, N)`` by :mod:`ghrq.ids.collisions`: ``(rows, N)``, ``N + 1`` for ``append``.
 
-    Vectors are read from the table again where they are needed.
+    Vectors are read from the table again where they are needed. More items of a tuple than the tokenizer's tie-break
+    token has codes are an error; ``widen``, for the table of a fit, gives that token as many codes as needed instead.
     """
     if policy == "append":
         # Equal tuples have equal first codes: resolving some first codes at a time gives the same in less memory.
@@ -142,7 +152,11 @@ def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", tab
         result = np.empty((len(codes), codes.shape[1] + 1), dtype=np.int32)
         for part in range(parts):
             rows = np.flatnonzero(part_of == part)
-            result[rows] = collisions.resolve_append(codes[rows].astype(np.int32)).numpy()
+            size = None if widen else tokenizer.tie_break_size_
+            result[rows] = collisions.resolve_append(codes[rows].astype(np.int32), size).numpy()
+        if widen:
+            needed = 1 << int(result[:, -1].max()).bit_length()  # a power of two
+            tokenizer.tie_break_size_ = max(tokenizer.tie_break_size_, needed)
         return result
 
     def vectors_of(rows: torch.Tensor) -> torch.Tensor:
@@ -152,15 +166,32 @@ def resolve(codes: Codes, policy: collisions.Policy, tokenizer: "Tokenizer", tab
     return collisions.resolve(given, policy, vectors_of=vectors_of, quantizer=rq).numpy()
 
 
-def write_codes(path: Path, table: VectorTable, codes: Codes, progress: Progress = SILENT) -> None:
-    """Write ``codes (rows, N)`` and the ids of the table, in the format of ``path``'s extension."""
-    layout = TableLayout(table.id_name, CODES_COLUMN, codes.shape[1], np.int32, table.rows)
+def write_codes(
+    path: Path, table: VectorTable, codes: Codes, tokenizer: "Tokenizer", progress: Progress = SILENT
+) -> None:
+    """Write ``codes (rows, N)`` and the ids of the table, in the format of ``path``'s extension.
+
+    Parquet also gets the fingerprint of the tokenizer, for :func:`check_made_by`.
+    """
+    manifest = {"tokenizer": tokenizer.fingerprint}
+    layout = TableLayout(table.id_name, CODES_COLUMN, codes.shape[1], np.int32, table.rows, manifest)
     first = 0
     with open_writer(path, layout) as writer, progress.patient_bar("writing", table.rows, "rows") as bar:
         for ids in table.ids(2**17):
             writer.write(ids, codes[first : first + len(ids)])
             bar.advance(len(ids))
             first += len(ids)
+
+
+def check_made_by(codes: VectorTable, tokenizer: "Tokenizer") -> bool:
+    """Raise an error if another tokenizer made these codes. Returns whether the file says which one did."""
+    made_by = codes.manifest.get("tokenizer")
+    if made_by is not None and made_by != tokenizer.fingerprint:
+        raise UserError(
+            f"{codes.path} holds IDs of the tokenizer {str(made_by)[:12]}, but this one is "
+            f"{tokenizer.fingerprint[:12]}: name the tokenizer that made them, or encode the items again"
+        )
+    return made_by is not None
 
 
 def decode(
@@ -171,6 +202,7 @@ def decode(
     A last code beyond the stages of the tokenizer is the tie-break token of colliding items, and ignored. ``depth`` is
     the number of codes to use, by default all.
     """
+    check_made_by(table, tokenizer)
     stages, size = tokenizer.quantizer_.num_stages, tokenizer.quantizer_.codebook_size
     if table.dim > stages + 1:
         raise UserError(f"{table.path} has {table.dim} codes a row, the tokenizer {stages}: use the one that made them")
@@ -206,7 +238,10 @@ def reconstruction_error(tokenizer: "Tokenizer", vectors: Vectors, seed: int = 0
 def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
     """Raise an error unless ``codes`` and ``table`` have the same ids, row by row."""
     if codes.rows != table.rows:
-        raise UserError(f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again")
+        raise UserError(
+            f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again, or give "
+            "--on-bad skip if rows were left out"
+        )
     if not table.has_ids:
         return
     first, size = 0, 2**16
@@ -214,25 +249,32 @@ def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
         wrong = np.flatnonzero(hash_ids(mine) != hash_ids(theirs))
         if len(wrong):
             row = int(wrong[0])
+            item = f"{listed([codes.id_name])} {mine[row]}"
             raise UserError(
-                f"{place(codes.path, first + row)} is of {codes.id_name} {mine[row]}, in {table.path} that row is "
-                f"{theirs[row]}: encode this table again, or name its ids with --id"
+                f"{place(codes.path, first + row)} is of {item}, in {table.path} that row is {theirs[row]}: "
+                "encode this table again, or name its ids with --id"
             )
         first += len(mine)
 
 
 @contextmanager
 def all_vectors(table: VectorTable, folder: Path, progress: Progress = SILENT) -> Iterator[npt.NDArray[Any]]:
-    """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``."""
-    with tempfile.TemporaryDirectory(prefix=".ghrq-", dir=folder) as temporary:
-        name, shape = Path(temporary) / "vectors.npy", (table.rows, table.dim)
-        array, first = np.lib.format.open_memmap(name, mode="w+", dtype=table.dtype, shape=shape), 0
-        with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
-            for _, vectors in table.batches(batch_rows(table.dim)):
-                array[first : first + len(vectors)] = vectors
-                first += len(vectors)
-                bar.advance(len(vectors))
-        yield array
+    """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``.
+
+    The file is written and then mapped for reading: a full disk is an error when a file is written, but kills the
+    process (SIGBUS) when a mapped array is. The file has no name, so a killed process leaves nothing behind.
+    """
+    size = -(-table.rows * table.dim * table.dtype.itemsize // 2**20)
+    remedy = f"make room for {size:,} MB, or give --out a folder on another disk"
+    with ExitStack() as stack:
+        with files.telling(f"a temporary copy of {table.path} into {folder}", remedy):
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
+                for _, vectors in table.batches(batch_rows(table.dim)):
+                    file.write(np.ascontiguousarray(vectors, dtype=table.dtype).data)
+                    bar.advance(len(vectors))
+            file.flush()
+        yield np.memmap(file, dtype=table.dtype, mode="r", shape=(table.rows, table.dim))
 
 
 def encode_range(tokenizer: "Tokenizer", table: VectorTable, size: int, start: int, stop: int) -> Iterator[EncodedRows]:

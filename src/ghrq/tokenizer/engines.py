@@ -17,7 +17,7 @@ from ghrq.geometry.kmeans import POINTS_PER_CODE
 from ghrq.optim import RiemannianAdam
 from ghrq.system.errors import DivergedError
 from ghrq.system.progress import make_progress
-from ghrq.tokenizer.model import EngineName, Model, Settings
+from ghrq.tokenizer.model import EngineName, LinearPlusMLP, Model, Settings
 
 # The weight of the quantizer's loss next to the mean squared error of standardised vectors. Measured on sentence
 # embeddings: with a tenth of it the encoder drifts away from its codes, with ten times as much it stays too close.
@@ -25,9 +25,6 @@ _QUANTIZER_WEIGHT = 0.1
 
 # Largest decay of the moving midpoints, which average over about 1/(1 - decay) batches.
 _SLOWEST_DECAY = 0.99
-
-# Fraction of the epochs in which an autoencoder trains without its quantizer.
-_WARMUP_SHARE = 0.2
 
 _MAX_GRADIENT_NORM = 1.0
 
@@ -66,8 +63,8 @@ class KMeans:
 class Autoencoder:
     """The RQ-VAE: encoder, quantizer and decoder are trained to reconstruct vectors.
 
-    The outputs of an untrained encoder say little about where codes should be. So it first trains without the
-    quantizer, and k-means then initializes the codebooks.
+    Encoder and decoder begin as principal components, and k-means initializes the codebooks: so training begins about
+    where the k-means engine ends.
     """
 
     def __init__(self, model: Model, settings: Settings) -> None:
@@ -76,49 +73,52 @@ class Autoencoder:
         model.quantizer.attach(self._optimizer)
 
     def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
-        """Train for all epochs; with the quantizer, the learning rate decays linearly to 0."""
-        warmup = round(_WARMUP_SHARE * self._settings.epochs)
-        self._train(rows, random, warmup, quantize=False)
-        _start_by_kmeans(self._model, self._settings, rows, random)
-        self._train(rows, random, self._settings.epochs - warmup, decay=True)
+        """Train for all epochs; the learning rate decays linearly to 0."""
+        self._start(rows, random)
+        self._train(rows, random, self._settings.epochs, decay=True)
 
     def begin(self, rows: ArrayRows, random: np.random.Generator) -> None:
-        """One epoch without the quantizer and one with it."""
-        self._train(rows, random, epochs=1, quantize=False)
-        _start_by_kmeans(self._model, self._settings, rows, random)
+        """One epoch."""
+        self._start(rows, random)
         self.update(rows, random)
 
     def update(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """One more epoch."""
         self._train(rows, random, epochs=1)
 
-    def _train(
-        self, rows: ArrayRows, random: np.random.Generator, epochs: int, quantize: bool = True, decay: bool = False
-    ) -> None:
+    @torch.no_grad()
+    def _start(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        model = self._model
+        vectors = model.standard(_sample(self._settings, rows, random))
+        components = torch.linalg.eigh(vectors.T @ vectors).eigenvectors.flip(1)[:, : self._settings.latent_dim]
+        for part, map_ in ((model.encoder, components.T), (model.decoder, components)):
+            assert isinstance(part, LinearPlusMLP)
+            part.direct[: len(map_), : map_.shape[1]] = map_
+        _start_by_kmeans(model, self._settings, rows, random)
+
+    def _train(self, rows: ArrayRows, random: np.random.Generator, epochs: int, decay: bool = False) -> None:
         size, rate = self._settings.batch_size, self._settings.learning_rate
         steps, step = epochs * math.ceil(rows.count / size), 0
         self._model.train()
-        with make_progress().patient_bar("training" if quantize else "training without codes", steps, "steps") as bar:
+        with make_progress().patient_bar("training", steps, "steps") as bar:
             for _ in range(epochs):
                 order = random.permutation(rows.count)
                 for start in range(0, rows.count, size):
                     for group in self._optimizer.param_groups:
                         group["lr"] = rate * (1.0 - step / steps) if decay else rate
-                    loss = self._step(rows.take(np.sort(order[start : start + size])), quantize)
+                    loss = self._step(rows.take(np.sort(order[start : start + size])))
                     step += 1
                     bar.advance(text=f"loss {loss:.4f}")
         self._model.eval()
 
-    def _step(self, x: Tensor, quantize: bool) -> float:
+    def _step(self, x: Tensor) -> float:
         """One step on the vectors ``x (n, features)``. Returns the loss before it."""
         model = self._model
         vectors = model.standard(x)
-        z, weighted = model.encoder(vectors), 0.0
+        z = model.encoder(vectors)
         _check_finite(z)
-        if quantize:
-            z, _, quantizer_loss = model.quantizer(z)
-            weighted = _QUANTIZER_WEIGHT * quantizer_loss
-        loss = F.mse_loss(model.decoder(z), vectors) + weighted
+        z_hat, _, quantizer_loss = model.quantizer(z)
+        loss = F.mse_loss(model.decoder(z_hat), vectors) + _QUANTIZER_WEIGHT * quantizer_loss
         _check_finite(loss)
         self._optimizer.zero_grad()
         loss.backward()
@@ -138,9 +138,14 @@ def _check_finite(x: Tensor) -> None:
 
 @torch.no_grad()
 def _start_by_kmeans(model: Model, settings: Settings, rows: ArrayRows, random: np.random.Generator) -> None:
-    """Initialize codebooks and scale of the quantizer by k-means, on as many random rows as it can use."""
-    most = POINTS_PER_CODE * settings.codebook_size
-    few = rows.count <= most
-    drawn = rows.take(slice(None) if few else np.sort(random.choice(rows.count, most, replace=False)))
+    """Initialize codebooks and scale of the quantizer by k-means."""
+    drawn = _sample(settings, rows, random)
     with make_progress().patient_bar("k-means", settings.num_stages, "stages") as bar:
         model.quantizer.initialize(model.latent(drawn), iterations=settings.iterations, each_stage=bar.advance)
+
+
+def _sample(settings: Settings, rows: ArrayRows, random: np.random.Generator) -> Tensor:
+    """As many random rows as k-means can use, ``(n, features)``."""
+    most = POINTS_PER_CODE * settings.codebook_size
+    few = rows.count <= most
+    return rows.take(slice(None) if few else np.sort(random.choice(rows.count, most, replace=False)))

@@ -1,15 +1,19 @@
 """The module inside a fitted tokenizer, and its settings."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from itertools import pairwise
+from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ghrq.nets.mlp import MLP
 from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.kinds import Kind
+from ghrq.system import memory
 from ghrq.system.checks import at_least, one_of
 from ghrq.tokenizer.standard import Standard
 
@@ -54,6 +58,24 @@ class Settings:
         object.__setattr__(self, "hidden", tuple(self.hidden))  # so that equal lists and tuples compare equal
 
 
+class LinearPlusMLP(MLP):
+    """``direct · x`` plus an :class:`MLP` that begins at 0: ``(..., sizes[0])`` -> ``(..., sizes[-1])``.
+
+    So it begins as any linear map that ``direct (sizes[-1], sizes[0])`` is set to.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__(sizes)
+        self.direct = nn.Parameter(torch.zeros(sizes[-1], sizes[0]))
+        last = self[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sum of both."""
+        return F.linear(x, self.direct) + super().forward(x)
+
+
 class Model(nn.Module):
     """Vectors -> standardised -> encoder -> quantizer, and back.
 
@@ -66,10 +88,14 @@ class Model(nn.Module):
         super().__init__()
         network = settings.engine == "autoencoder"
         sizes = [features, *settings.hidden, settings.latent_dim]
+        if network:
+            weights = features * settings.latent_dim + sum(given * made for given, made in pairwise(sizes))
+            told = f"networks of hidden={settings.hidden}, latent_dim={settings.latent_dim}"
+            memory.check_room(2 * 4 * weights, told, "lower one of them")
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.standard = Standard(features)
-        self.encoder: nn.Module = MLP(sizes) if network else nn.Identity()
-        self.decoder: nn.Module = MLP(sizes[::-1]) if network else nn.Identity()
+        self.encoder: nn.Module = LinearPlusMLP(sizes) if network else nn.Identity()
+        self.decoder: nn.Module = LinearPlusMLP(sizes[::-1]) if network else nn.Identity()
         # Scale control in flat space, too, where it only changes units: so losses have the same weight everywhere.
         self.quantizer = ResidualQuantizer(
             settings.latent_dim if network else features,
@@ -89,3 +115,21 @@ class Model(nn.Module):
     def vectors(self, z: Tensor) -> Tensor:
         """Decode the quantizer's vectors ``(..., dim)`` -> ``(..., features)`` float32."""
         return self.standard.undo(self.decoder(z))
+
+    def fingerprint(self) -> str:
+        """A SHA-256 of the parameters: equal if codes mean the same, whenever and wherever the model was made."""
+        rq = self.quantizer
+        digest = hashlib.sha256(f"{rq.curvature!r} {rq.aggregation}".encode())
+        for name, tensor in sorted(self.state_dict().items()):
+            if name != "seen":
+                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                digest.update(tensor.cpu().contiguous().numpy())
+        return digest.hexdigest()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:
+        networks = {
+            f"{name}.direct": part.direct for name, part in self.named_children() if isinstance(part, LinearPlusMLP)
+        }
+        if not networks.keys() & state_dict.keys():  # of ghrq 0.1.0, whose networks had no linear part
+            state_dict.update({name: torch.zeros_like(direct) for name, direct in networks.items()})
+        super()._load_from_state_dict(state_dict, *args)

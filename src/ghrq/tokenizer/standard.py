@@ -1,5 +1,7 @@
 """Standardisation: the mean of every feature, and one scale for all of them."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -49,3 +51,8 @@ class Standard(nn.Module):
     def undo(self, z: Tensor) -> Tensor:
         """The inverse of :meth:`forward`: ``z (..., d)`` -> ``(..., d)`` float32."""
         return torch.addcmul(self.mean.float(), z, self.scale.float())
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        if not self.scale > 0.0:
+            raise ValueError(f"standard.scale is {float(self.scale)}, not above 0")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,18 @@ from torch import Tensor
 
 from ghrq import __version__
 from ghrq.data.arrays import ArrayRows, as_rows
+from ghrq.ids import Policy, Vocabulary
 from ghrq.quantizer import ResidualQuantizer
 from ghrq.quantizer.kinds import Kind
 from ghrq.system import pretrained
+from ghrq.system.checks import at_least, one_of
 from ghrq.system.errors import UserError
 from ghrq.system.progress import make_progress
 from ghrq.tokenizer.engines import ENGINES, Engine
 from ghrq.tokenizer.model import EngineName, Model, Settings
+
+# Least number of codes of the tie-break token.
+_TIE_BREAK_SIZE = 256
 
 # Rows decoded at once.
 _DECODE_ROWS = 8192
@@ -42,7 +47,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         num_stages: number of codes of each vector.
         codebook_size: number of codes of each stage; ``fit`` needs at least as many rows.
         engine: ``"kmeans"``, residual k-means on the ball (seconds to minutes for 100,000 vectors), or
-            ``"autoencoder"``, a network trained around the quantizer (RQ-VAE).
+            ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about four times as long. It fits the
+            rows of ``fit`` more closely, and other rows no better.
         curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. Vectors are scaled to a median radius of
             0.5 on the ball.
         standardize: subtract the mean of each feature and divide by one scale, see
@@ -59,6 +65,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         n_features_in_: d.
         n_samples_seen_: number of rows it was fitted on.
         quantizer_: the :class:`ghrq.ResidualQuantizer`; :meth:`latent` gives its input.
+        tie_break_size_: number of codes of the tie-break token, the most items that can share a tuple: 256, or
+            codebook_size if that is larger, unless you set another one or ``ghrq fit`` needs more. It is saved.
 
     """
 
@@ -66,6 +74,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
 
     model_: Model
     n_features_in_: int
+    tie_break_size_: int
     _fitted: Settings
     _engine: Engine | None
 
@@ -80,8 +89,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         standardize: bool = True,
         iterations: int = 10,
         hidden: Sequence[int] = (512, 256, 128),
-        latent_dim: int = 32,
-        epochs: int = 100,
+        latent_dim: int = 256,
+        epochs: int = 20,
         batch_size: int = 1024,
         learning_rate: float = 1e-3,
         seed: int = 0,
@@ -144,6 +153,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         validate_data(self, _names(table, rows), reset=True, skip_check_array=True)
         model.seen += rows.count
         self.model_, self._fitted, self._engine = model.eval(), settings, engine
+        self.tie_break_size_ = max(_TIE_BREAK_SIZE, settings.codebook_size)
         return self
 
     # --- encode, decode ------------------------------------------------------------------------------------
@@ -186,6 +196,16 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         """:meth:`decode`, under the name that pipelines call."""
         return self.decode(X)
 
+    def vocabulary(self, collisions: Policy = "append") -> Vocabulary:
+        """The tokens of a language model for the IDs: sizes and offsets of the stages, special tokens, total size.
+
+        ``collisions`` is how equal tuples are resolved: with ``"append"`` the last stage is the tie-break token.
+        """
+        one_of("collisions", collisions, get_args(Policy))
+        sizes = [self.quantizer_.codebook_size] * self.quantizer_.num_stages
+        tie_break = collisions == "append"
+        return Vocabulary.of([*sizes, self.tie_break_size_] if tie_break else sizes, tie_break)
+
     def _decode(self, ids: Any, decode: Callable[[Tensor], Tensor]) -> npt.NDArray[np.float32]:
         codes = ids.detach().cpu() if isinstance(ids, Tensor) else torch.from_numpy(np.array(ids))
         if codes.dim() != 2:
@@ -197,11 +217,21 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
                 bar.advance(len(part))
         return torch.cat(parts).numpy()
 
+    @property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits that tell tokenizers apart: IDs of one fingerprint mean the same."""
+        check_is_fitted(self)
+        return self.model_.fingerprint()
+
     # --- files ---------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors to ``folder`` atomically; an older tokenizer is replaced."""
+    def save(self, folder: str | Path, force: bool = False) -> None:
+        """Write config.json and model.safetensors to ``folder`` atomically.
+
+        IDs belong to one tokenizer, so an older one is only replaced with ``force``, and other files never.
+        """
         rq = self.quantizer_
+        at_least("tie_break_size_", self.tie_break_size_, 1, whole=True)
         names = getattr(self, "feature_names_in_", None)
         config = {
             "ghrq": __version__,
@@ -209,8 +239,9 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             "convention": {"curvature": rq.curvature, "aggregation": rq.aggregation},
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else list(names),
+            "tie_break_size": self.tie_break_size_,
         }
-        pretrained.save(Path(folder), self._format, config, self.model_.state_dict())
+        pretrained.save(Path(folder), self._format, config, self.model_.state_dict(), force)
 
     save_pretrained = save
 
@@ -222,7 +253,9 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             settings = Settings(**config["params"])
             with _random_state(np.random.default_rng(0)):
                 model = Model(config["n_features"], settings)
-            model.load_state_dict(weights)
+            pretrained.set_weights(model, weights, Path(folder))
+            tie_break = config.get("tie_break_size", max(_TIE_BREAK_SIZE, settings.codebook_size))  # not in ghrq 0.1.0
+            at_least("tie_break_size", tie_break, 1, whole=True)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise pretrained.not_fitting(Path(folder), cls._format, error) from error
         own = {"curvature": model.quantizer.curvature, "aggregation": model.quantizer.aggregation}
@@ -232,11 +265,12 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
                 f"{config['convention']}, its parameters mean {own} here: use the ghrq that wrote it, or fit the "
                 "tokenizer again"
             )
-        tokenizer = cls(**config["params"])
+        tokenizer = cls(**vars(settings))
         tokenizer.n_features_in_ = config["n_features"]
         if config["feature_names"] is not None:
             tokenizer.feature_names_in_ = np.array(config["feature_names"], dtype=object)
         tokenizer.model_, tokenizer._fitted, tokenizer._engine = model.eval(), settings, None
+        tokenizer.tie_break_size_ = tie_break
         return tokenizer
 
     _load = load

@@ -14,7 +14,8 @@ The two newest are kept. If the newest is damaged, the one before is used.
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from ghrq.training.run import step_folders, step_number
 KEPT = 2
 
 _MODEL, _TRAINING, _STATE, _SUMS = "model.safetensors", "training.safetensors", "state.json", "SHA256SUMS"
+_TRAIN_AGAIN = "remove that folder, and the run's results.json if there is one, to train the stage again"
 
 
 class DamagedCheckpointError(UserError):
@@ -68,6 +70,10 @@ class Checkpoint:
 
     def restore(self, optimizer: Optimizer, scheduler: LRScheduler | None) -> None:
         """Load the state of optimiser and scheduler, after that of the model."""
+        for saved, own in zip(self.optimizer["param_groups"], optimizer.param_groups, strict=True):
+            for name in saved.keys() & own.keys():
+                if type(saved[name]) is not type(own[name]) and not (_is_number(saved[name]) and _is_number(own[name])):
+                    raise TypeError(f"the optimiser's {name} is {saved[name]!r}")
         optimizer.load_state_dict(self.optimizer)
         # load_state_dict casts state to the parameter's type, and Adam's turns a counter into a tensor: undo both.
         numbers = [number for group in self.optimizer["param_groups"] for number in group["params"]]
@@ -102,9 +108,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
             if sums.get(name) != files.sha256(path / name):
                 raise ValueError(f"{name} has another checksum than {_SUMS}")
         tensors = safetensors.torch.load_file(path / _TRAINING)
-        state = tree.join(json.loads((path / _STATE).read_text("utf-8")), tensors)
+        state = tree.join(files.parse_json(files.read_text(path / _STATE)), tensors)
+        if type(state["step"]) is not int or state["step"] != step_number(path):
+            raise ValueError(f"{_STATE} is of the step {state['step']!r}")
         return Checkpoint(model=safetensors.torch.load_file(path / _MODEL), **state)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         what = f"{Path(error.filename).name} is missing" if isinstance(error, FileNotFoundError) else str(error)
         raise DamagedCheckpointError(f"the checkpoint {path} is damaged: {what}") from error
 
@@ -118,11 +126,23 @@ def newest_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint |
         except DamagedCheckpointError as error:
             note(f"{error}; trying the one before")
     if paths:
-        raise DamagedCheckpointError(
-            f"no checkpoint in {folder} is good: remove that folder, and the run's results.json if there is one, to "
-            "train the stage again"
-        )
+        raise DamagedCheckpointError(f"no checkpoint in {folder} is good: {_TRAIN_AGAIN}")
     return None
+
+
+@contextmanager
+def fitting(folder: Path) -> Iterator[None]:
+    """Around code that loads a checkpoint of ``folder``: one of another model or optimiser is a :class:`UserError`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[-1].strip()  # torch: a line for each tensor
+        raise UserError(
+            f"the checkpoints in {folder} do not fit the task ({reason}): restore the code they were made with, or "
+            f"{_TRAIN_AGAIN}"
+        ) from error
 
 
 def newest_step(folder: Path) -> int | None:
@@ -155,6 +175,10 @@ def _separate(tensors: dict[str, Any]) -> dict[str, Tensor]:
         separate[name] = tensor.clone() if place in seen else tensor
         seen.add(place)
     return separate
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _remove(path: Path) -> None:

@@ -22,7 +22,7 @@ from ghrq.system import processes
 from ghrq.system.errors import DivergedError, StoppedError, UserError, require
 from ghrq.system.progress import Progress
 from ghrq.system.signals import StopSignals
-from ghrq.training.checkpoint import Checkpoint, newest_checkpoint, newest_step, non_finite, save_checkpoint
+from ghrq.training.checkpoint import Checkpoint, fitting, newest_checkpoint, newest_step, non_finite, save_checkpoint
 from ghrq.training.randomness import random_state, seed_everything, set_random_state
 from ghrq.training.recipe import Precision, Training
 from ghrq.training.run import Run
@@ -126,7 +126,8 @@ def load(stage: Stage, run: Run, progress: Progress) -> None:
             f"first {run.train_again}"
         )
     stage.model.to(processes.accelerator().device)
-    stage.model.load_state_dict(checkpoint.model)
+    with fitting(run.checkpoints(stage.name)):
+        stage.model.load_state_dict(checkpoint.model)
     stage.model.eval()
 
 
@@ -174,7 +175,8 @@ class _Loop:
         checkpoint = newest_checkpoint(self.run.checkpoints(stage.name), self.progress.note)
         stage.model.to(self.accelerator.device)
         if checkpoint is not None:
-            stage.model.load_state_dict(checkpoint.model)
+            with fitting(self.run.checkpoints(stage.name)):
+                stage.model.load_state_dict(checkpoint.model)
             self.step = self.saved_step = checkpoint.step
         elif stage.begin is not None:
             stage.begin(self.progress)
@@ -188,17 +190,21 @@ class _Loop:
         self.model = self.accelerator.prepare_model(losses)
         self.model.train()
         rank = self.accelerator.process_index
+        restored = checkpoint is not None and rank < len(checkpoint.random)
         if checkpoint is not None:
-            checkpoint.restore(stage.optimizer, stage.scheduler)
-            device = self.accelerator.device
-            window = checkpoint.loop["window"]
-            self.window = [{name: torch.tensor(v, device=device) for name, v in parts.items()} for parts in window]
-            self.seconds_before = checkpoint.loop["seconds"]
-        if checkpoint is not None and rank < len(checkpoint.random):
-            set_random_state(checkpoint.random[rank])
-        elif rank > 0:  # another dropout on each process
+            with fitting(self.run.checkpoints(stage.name)):
+                checkpoint.restore(stage.optimizer, stage.scheduler)
+                self._restore_loop(checkpoint.loop)
+                if restored:
+                    set_random_state(checkpoint.random[rank])
+        if rank > 0 and not restored:  # another dropout on each process
             seed_everything(self.run.recipe.seed, f"{stage.name} step {self.step} process {rank}")
         self.started = self.saved_at = time.monotonic()
+
+    def _restore_loop(self, saved: dict[str, Any]) -> None:
+        device, window = self.accelerator.device, saved["window"]
+        self.window = [{name: torch.tensor(float(v), device=device) for name, v in of.items()} for of in window]
+        self.seconds_before = float(saved["seconds"])
 
     # --- steps ---------------------------------------------------------------------------------------------
 

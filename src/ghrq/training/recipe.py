@@ -8,7 +8,6 @@ import difflib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_va
 from pydantic_core import ErrorDetails
 
 from ghrq.recipes import shipped
+from ghrq.system import files
 from ghrq.system.errors import UserError, did_you_mean
 from ghrq.system.settings import Section
 from ghrq.training.task import task_class
@@ -27,6 +27,9 @@ Precision = Literal["fp32", "bf16"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
 _NAME = r"^[^/\\]+$"
+
+# Of names in a key, and of recipes that extend each other.
+_DEEPEST = 20
 
 
 class Training(Section):
@@ -85,12 +88,16 @@ class Recipe(Section):
         return _flat(self.model_dump(mode="json"))
 
 
-def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Recipe:
+def load_recipe(
+    source: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, import_task: bool = True
+) -> Recipe:
     """Read a recipe, follow what it extends, apply ``overrides``, and check all of it.
 
     Args:
         source: a TOML file, or the name of a shipped recipe such as ``"wordnet/demo"``.
         overrides: ``["quantizer.kind=naive"]``, the value in TOML or else a string; or ``{"quantizer.kind": "naive"}``.
+        import_task: a recipe may name any module as its task, which is imported. ``False``, for recipes of unknown
+            origin: that is an error, unless the module has been imported before.
 
     """
     path = _locate(source, Path())
@@ -108,7 +115,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] | Mapping[str, Any]
             recipe.merge(_parse_override(override), f"--set {override}")
     if not isinstance(recipe.table.get("task"), str):
         raise UserError(f"{path}: the key 'task' is missing or no text: write for example task = \"wordnet\"")
-    model = task_class(recipe.table["task"], recipe.origin(("task",), str(path))).Recipe
+    model = task_class(recipe.table["task"], recipe.origin(("task",), str(path)), import_task).Recipe
     try:
         # The strict rules of JSON fit TOML: a list for a tuple is right, a string for a number is not.
         return model.model_validate_json(json.dumps(recipe.table, default=str), strict=True)
@@ -157,12 +164,14 @@ class _Draft:
 
 def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The tables to merge, from the last ancestor to ``path`` itself."""
+    if len(seen) > _DEEPEST:
+        raise UserError(f"{path}: more than {_DEEPEST} recipes extend each other: put them into one file")
     if path in seen:
         circle = " → ".join(map(str, (*seen[seen.index(path) :], path)))
         raise UserError(f"recipes extend each other in a circle: {circle}")
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = files.parse_toml(files.read_text(path))
+    except ValueError as error:  # not TOML, or not UTF-8
         raise UserError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:
         raise UserError(f"cannot read the recipe {path}: {error.strerror}") from error
@@ -195,12 +204,12 @@ def _locate(source: str | Path, folder: Path, context: str = "") -> Path:
 def _parse_override(override: str) -> dict[str, Any]:
     key, equals, text = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
-    if not equals or not all(parts):
+    if not equals or not all(parts) or len(parts) > _DEEPEST:
         raise UserError(f"--set {override}: expected key=value, for example --set quantizer.kind=naive")
     try:
-        table = tomllib.loads(f"value = {text}")
+        table = files.parse_toml(f"value = {text}")
         value: Any = table["value"] if len(table) == 1 else text
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         value = text.strip()
         if value.startswith(("[", "{")):  # most likely the shell removed its quotes
             raise UserError(
@@ -229,8 +238,8 @@ def _quoted(key: str, value: str) -> str:
     """``key=value`` with quotes around the words of a list; a general example if that is not valid either."""
     words = re.sub(r"[A-Za-z_][\w./-]*", r'"\g<0>"', value)
     try:
-        tomllib.loads(f"value = {words}")
-    except tomllib.TOMLDecodeError:
+        files.parse_toml(f"value = {words}")
+    except ValueError:
         return 'training.trackers=["wandb"]'
     return f"{key}={words}"
 

@@ -19,21 +19,22 @@ import os
 import platform
 import shlex
 import sys
-import tomllib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import filelock
 
 from ghrq import __version__
 from ghrq.system import files, processes
-from ghrq.system.errors import StoppedError, UserError
+from ghrq.system.errors import StoppedError, UserError, shell
 from ghrq.system.signals import exit_code, termination_raises
 from ghrq.training.recipe import Recipe, load_recipe
+from ghrq.training.task import task_class
 
 State = Literal["running", "finished", "failed", "interrupted", "damaged"]
 
@@ -45,14 +46,14 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.go_on = f"ghrq train --resume {folder}"
+        self.go_on = _resume(folder)
         """How to go on with the run, for messages."""
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The recipe it was begun with."""
+        """The recipe it was begun with. If its task is not part of ghrq, :meth:`import_task` has to come before."""
         try:
-            return load_recipe(self.folder / "recipe.toml")
+            return load_recipe(self.folder / "recipe.toml", import_task=False)
         except UserError as error:
             version = (self.environment.get("versions") or {}).get("ghrq", "an unknown version")
             if version == __version__:
@@ -65,10 +66,19 @@ class Run:
     @property
     def task(self) -> str:
         """The name of its task, read without importing the task: the run may be somebody else's."""
+        path = self.folder / "recipe.toml"
         try:
-            return str(tomllib.loads((self.folder / "recipe.toml").read_text("utf-8")).get("task", ""))
+            task = files.parse_toml(files.read_text(path)).get("task")
         except (OSError, ValueError) as error:
-            raise UserError(f"{self.folder / 'recipe.toml'} cannot be read ({error}): restore it") from error
+            raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', error)}): restore it") from error
+        if not isinstance(task, str):
+            raise UserError(f"{path} cannot be read (the key 'task' is missing or no text): restore it")
+        return task
+
+    def import_task(self) -> None:
+        """Run the code of its task, if that is not part of ghrq; for commands by which the user asks for that."""
+        if ":" in self.task:
+            task_class(self.task, str(self.folder / "recipe.toml"))
 
     @classmethod
     def create(cls, folder: str | Path, recipe: Recipe) -> "Run":
@@ -78,12 +88,10 @@ class Run:
             check_free(folder)
             # Atomic: a kill on the way leaves no folder that looks like a run.
             try:
-                with files.draft(folder) as draft:
+                with files.draft(folder, replace=False) as draft:  # another process may make its run here
                     draft.mkdir(parents=True)
                     files.write(draft / "recipe.toml", recipe.toml())
                     files.write_json(draft / "environment.json", environment(recipe))
-                    if folder.exists():
-                        folder.rmdir()  # fails if another process made its run here since
             except OSError as error:
                 raise UserError(
                     f"cannot make the run folder {folder}: {error.strerror}; choose another with --out"
@@ -114,7 +122,7 @@ class Run:
         if different:
             raise UserError(
                 f"{folder} is a run of another recipe: {', '.join(different)} differ. "
-                f"Choose another folder, or go on with the recipe it has: ghrq train --resume {folder}"
+                f"Choose another folder, or go on with the recipe it has: {run.go_on}"
             )
         if run.recipe.axes != recipe.axes:
             files.write(run.folder / "recipe.toml", recipe.toml())
@@ -126,7 +134,7 @@ class Run:
         """How to train a model that is missing, for messages."""
         results = self.folder / "results.json"
         first = f"remove {results}, which says that all is done, then " if results.exists() else ""
-        return f"{first}ghrq train --resume {self.folder}"
+        return f"{first}{_resume(self.folder)}"
 
     # --- metrics -------------------------------------------------------------------------------------------
 
@@ -148,21 +156,21 @@ class Run:
 
     def metrics(self, stage: str | None = None) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, of one stage or of all. An incomplete line, left by a kill, is skipped."""
-        if not self._metrics.exists():
+        if not self._metrics.is_file():
             return []
         lines = []
-        for text in self._metrics.read_text("utf-8").splitlines():
-            with suppress(json.JSONDecodeError):
-                lines.append(json.loads(text))
-        return [line for line in lines if isinstance(line, dict) and stage in (None, line.get("stage"))]
+        for text in self._metrics.read_text("utf-8", errors="replace").splitlines():
+            with suppress(ValueError):
+                lines.append(files.parse_json(text))
+        return [line for line in lines if _is_metrics(line) and stage in (None, line.get("stage"))]
 
     def cut_metrics(self, stage: str, step: int) -> None:
         """Remove what ``stage`` logged after ``step``: these steps are about to be repeated."""
-        if not processes.is_main() or not self._metrics.exists():
+        if not processes.is_main() or not self._metrics.is_file():
             return
         kept = [line for line in self.metrics() if line.get("stage") != stage or line.get("step", 0) <= step]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
-        if text != self._metrics.read_text("utf-8"):
+        if text != self._metrics.read_text("utf-8", errors="replace"):
             files.write(self._metrics, text)
 
     # --- the rest ------------------------------------------------------------------------------------------
@@ -175,19 +183,25 @@ class Run:
     def results(self) -> dict[str, Any] | None:
         """The content of results.json, or ``None`` if the run is not finished."""
         path = self.folder / "results.json"
-        return files.read_json(path, f"'ghrq eval {self.folder}' replaces it") if path.exists() else None
+        return files.read_json(path, f"to replace it: {shell('ghrq', 'eval', self.folder)}") if path.exists() else None
 
     @property
     def environment(self) -> dict[str, Any]:
         """The content of environment.json, empty if there is none."""
-        path = self.folder / "environment.json"
-        return files.read_json(path, "remove it, it is not needed to go on") if path.exists() else {}
+        path, remedy = self.folder / "environment.json", "remove it, it is not needed to go on"
+        found = files.read_json(path, remedy) if path.exists() else {}
+        if not isinstance(found.get("versions", {}), dict):
+            raise UserError(f"{path} is damaged, its versions are no table: {remedy}")
+        return found
 
     @property
     def status(self) -> dict[str, Any]:
         """The error of a run that failed or was interrupted; otherwise empty."""
-        path = self.folder / "status.json"
-        return files.read_json(path, f"to go on removes it: {self.go_on}") if path.exists() else {}
+        path, remedy = self.folder / "status.json", f"to go on removes it: {self.go_on}"
+        found = files.read_json(path, remedy) if path.exists() else {}
+        if found and found.get("state") not in ("failed", "interrupted"):
+            raise UserError(f"{path} is damaged, its state is not 'failed' or 'interrupted': {remedy}")
+        return found
 
     def write_results(self, results: dict[str, Any]) -> None:
         """Write results.json: the run is finished."""
@@ -222,7 +236,8 @@ class Run:
             if training:
                 self._record(status, "interrupted" if getattr(error, "exit_code", 0) > 128 else "failed", error)
             if isinstance(error, OSError):
-                what, remedy = ("go on", self.go_on) if training else ("be evaluated", f"ghrq eval {self.folder}")
+                again = shell("ghrq", "eval", self.folder)
+                what, remedy = ("go on", self.go_on) if training else ("be evaluated", again)
                 raise StoppedError(
                     f"the run in {self.folder} cannot {what}: {error}. What was saved is intact; "
                     f"once the cause is gone: {remedy}"
@@ -250,8 +265,8 @@ class RunSummary(NamedTuple):
     """The step of that checkpoint."""
     headline: dict[str, float]
     """The first three numbers on the top level of results.json."""
-    damaged: tuple[str, ...] = ()
-    """The names of its files that cannot be read."""
+    damaged: Mapping[str, str] = MappingProxyType({})
+    """Its files that cannot be read, by name, with the reason and the remedy."""
 
 
 def runs(root: str | Path) -> list[RunSummary]:
@@ -276,7 +291,7 @@ def free_folder(root: Path, name: str) -> Path:
 
 def step_folders(folder: Path) -> list[Path]:
     """The folders ``step-<number>`` of a stage's checkpoints, the newest first."""
-    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    found = [path for path in folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()]
     return sorted(found, key=step_number, reverse=True)
 
 
@@ -309,15 +324,19 @@ def environment(recipe: Recipe) -> dict[str, Any]:
 def check_free(folder: Path) -> None:
     """Raise an error unless ``folder`` is missing or empty."""
     if (folder / "recipe.toml").is_file():
-        raise UserError(f"{folder} is a run already: choose another folder, or go on: ghrq train --resume {folder}")
+        raise UserError(f"{folder} is a run already: choose another folder, or go on: {_resume(folder)}")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, a run needs a folder: choose another with --out")
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"the folder {folder} is not empty: choose another with --out")
 
 
+def _resume(folder: Path) -> str:
+    return shell("ghrq", "train", "--resume", folder)
+
+
 def _summary(folder: Path) -> RunSummary:
-    run, damaged = Run(folder), []
+    run, damaged = Run(folder), dict[str, str]()
     found: dict[str, dict[str, Any] | None] = {}
     for name, read in (
         ("recipe.toml", lambda: {"task": run.task}),
@@ -327,8 +346,8 @@ def _summary(folder: Path) -> RunSummary:
     ):
         try:
             found[name] = read()
-        except (ValueError, OSError):
-            damaged.append(name)
+        except (ValueError, OSError) as error:
+            damaged[name] = str(error).removeprefix(f"{folder}{os.sep}")
     results, status = found.get("results.json"), found.get("status.json") or {}
     state: State = "finished" if results is not None else status.get("state", "interrupted")
     if results is None and _is_locked(folder):
@@ -338,16 +357,22 @@ def _summary(folder: Path) -> RunSummary:
     stage, step = _newest_checkpoint(folder)
     task = (found.get("recipe.toml") or {}).get("task", "")
     numbers = {key: value for key, value in (results or {}).items() if isinstance(value, int | float)}
-    return RunSummary(folder, task, state, stage, step, dict(list(numbers.items())[:3]), tuple(damaged))
+    return RunSummary(folder, task, state, stage, step, dict(list(numbers.items())[:3]), damaged)
 
 
 def _newest_checkpoint(folder: Path) -> tuple[str, int]:
     """Stage and step of the checkpoint written last, by time: only the task knows the order of its stages."""
-    newest = [paths[0] for stage in folder.glob("checkpoints/*") if (paths := step_folders(stage))]
-    if not newest:
-        return "", 0
-    last = max(newest, key=lambda path: path.stat().st_mtime_ns)
-    return last.parent.name, step_number(last)
+    found = []
+    for stage in folder.glob("checkpoints/*"):
+        for path in step_folders(stage)[:1]:
+            with suppress(OSError):  # it has just been removed
+                found.append((path.stat().st_mtime_ns, stage.name, step_number(path)))
+    return max(found)[1:] if found else ("", 0)
+
+
+def _is_metrics(line: Any) -> bool:
+    """Whether a line of metrics.jsonl is a table whose stage and step, if it has them, are of the right types."""
+    return isinstance(line, dict) and isinstance(line.get("stage", ""), str) and isinstance(line.get("step", 0), int)
 
 
 def _lock(folder: Path) -> filelock.BaseFileLock:

@@ -1,7 +1,9 @@
 """What a task offers, and how to find one by its name.
 
 A recipe names its task: a module of :mod:`ghrq.tasks` such as ``wordnet``, or your own class as
-``task = "mymodule:MyTask"``, which is imported from the Python path or from the current folder.
+``task = "mymodule:MyTask"``, which is imported from the Python path or from the current folder. Importing runs code:
+it happens only where the user asks for this task (``ghrq train``, ``reproduce TASK``, ``eval --task``), never because a
+run folder, which may be somebody else's, names it.
 """
 
 import importlib
@@ -87,8 +89,11 @@ def task_names() -> list[str]:
     return sorted(name for name in names if not name.startswith("_"))
 
 
-def task_class(name: str, origin: str = "") -> type[Task]:
-    """The class of a task by its name or as ``module:Class``; errors begin with ``origin``."""
+def task_class(name: str, origin: str = "", import_module: bool = True) -> type[Task]:
+    """The class of a task by its name or as ``module:Class``; errors begin with ``origin``.
+
+    Without ``import_module``, ``module`` must have been imported before: the name may come from somebody else's file.
+    """
     context = f"{origin}: " if origin else ""
     module_name, colon, class_name = name.partition(":")
     if not colon:
@@ -96,6 +101,11 @@ def task_class(name: str, origin: str = "") -> type[Task]:
     context += f"task '{name}': "
     if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
         raise UserError(f"{context}expected module:Class, such as mytask:MyTask for the class MyTask of mytask.py")
+    if not import_module and module_name not in sys.modules:
+        raise UserError(
+            f"{context}it is not part of ghrq, so its code is run only on request: check that you trust {module_name}, "
+            f"then name it ('ghrq eval RUN --task {name}'), or import {module_name} first"
+        )
     try:
         module = _import(module_name)
     except Exception as error:

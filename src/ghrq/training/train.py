@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ghrq.system import memory, processes
+from ghrq.system import files, memory, processes
 from ghrq.system.errors import DivergedError, UserError, require
 from ghrq.system.progress import Progress, make_progress
 from ghrq.training.jobs import complete_in_processes
@@ -132,7 +132,9 @@ def _evaluate(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
         for name, model in task.models().items():
             if not hasattr(model, "save_pretrained"):
                 raise UserError(f"the model '{name}' of {run.recipe.task} has no save_pretrained, see ghrq.models")
-            cast(Any, model).save_pretrained(run.folder / "models" / name)
+            (run.folder / "models").mkdir(exist_ok=True)
+            with files.draft(run.folder / "models" / name) as draft:  # those of an earlier evaluation are replaced
+                cast(Any, model).save_pretrained(draft)
         found, axes = task.evaluate(progress), run.recipe.axes
         if not isinstance(found, dict):
             raise UserError(f"evaluate of {run.recipe.task} must return a dictionary, got {type(found).__name__}")
@@ -144,6 +146,6 @@ def _evaluate(task: Task, run: Run, progress: Progress) -> dict[str, Any]:
 def _note_other_versions(run: Run, progress: Progress) -> None:
     before = run.environment.get("versions", {})
     now = environment(run.recipe)["versions"]
-    other = [f"{name} {before[name]}, now {now[name]}" for name in before if before[name] != now.get(name)]
+    other = [f"{name} {before[name]}, now {now.get(name)}" for name in before if before[name] != now.get(name)]
     if other:
         progress.note(f"begun with {'; '.join(other)}: numbers may differ from those of an uninterrupted run")

@@ -15,7 +15,7 @@ PATH = Path("some.pkl")
 
 
 def read(content):
-    return pickles.read(io.BytesIO(content), PATH)
+    return pickles.read(io.BytesIO(content), PATH, len(content))
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])

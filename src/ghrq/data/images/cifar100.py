@@ -74,11 +74,11 @@ def _from_binary(path: Path) -> Images:
 def _from_python(path: Path) -> Images:
     try:
         with path.open("rb") as file:
-            content = pickles.read(file, path)
-        pixels, fine, coarse = (np.asarray(content[key]) for key in ("data", "fine_labels", "coarse_labels"))
+            content = pickles.read(file, path, path.stat().st_size)
+        pixels, fine, coarse = (_array(content[key]) for key in ("data", "fine_labels", "coarse_labels"))
     except UserError:
         raise
-    except (OSError, TypeError, KeyError, ValueError) as error:
+    except (OSError, TypeError, LookupError, ValueError) as error:
         raise UserError(f"{path} has no data, fine_labels and coarse_labels ({error}): {_AGAIN}") from error
     fits = pixels.shape == (len(fine), _PIXELS) and len(fine) > 0 and fine.shape == coarse.shape
     if pixels.dtype != np.uint8 or not fits:
@@ -89,6 +89,13 @@ def _from_python(path: Path) -> Images:
     if fine.dtype.kind not in "iu" or coarse.dtype.kind not in "iu":
         raise UserError(f"{path} has labels of type {fine.dtype} and {coarse.dtype}, expected integers: {_AGAIN}")
     return _images(path, pixels, fine, coarse)
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    """An array, or a flat list of integers: lists that hold a list again and again become larger than the memory."""
+    if not isinstance(value, np.ndarray) and not (isinstance(value, list) and all(type(each) is int for each in value)):
+        raise TypeError("expected integers in arrays or flat lists")
+    return np.asarray(value)
 
 
 def _images(path: Path, pixels: npt.NDArray[np.uint8], fine: npt.NDArray[Any], coarse: npt.NDArray[Any]) -> Images:

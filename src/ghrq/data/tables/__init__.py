@@ -13,12 +13,13 @@ from ghrq.system.errors import require
 require("pyarrow", "tokenizer")
 
 from ghrq.data.tables.duplicates import check_distinct, hash_ids  # noqa: E402
-from ghrq.data.tables.table import CODES_COLUMN, VectorTable, batch_rows, open_codes, open_table  # noqa: E402
-from ghrq.data.tables.write import FORMATS, TableLayout, open_writer  # noqa: E402
+from ghrq.data.tables.table import CODES_COLUMN, OnBad, VectorTable, batch_rows, open_codes, open_table  # noqa: E402
+from ghrq.data.tables.write import FORMATS, TableLayout, open_writer, write_skipped  # noqa: E402
 
 __all__ = [
     "CODES_COLUMN",
     "FORMATS",
+    "OnBad",
     "TableLayout",
     "VectorTable",
     "batch_rows",
@@ -27,4 +28,5 @@ __all__ = [
     "open_codes",
     "open_table",
     "open_writer",
+    "write_skipped",
 ]

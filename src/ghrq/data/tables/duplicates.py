@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ghrq.data.tables.columns import listed
 from ghrq.system.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ def check_distinct(table: "VectorTable", hashes: Hashes, size: int = 65536) -> N
     seen: dict[Any, int] = {}
     first = 0
     for ids in table.ids(size) if len(suspects) else ():
-        for place in np.flatnonzero(np.isin(hash_ids(ids), suspects)).tolist():
-            identity, row = ids[place].as_py(), first + place
+        places = np.flatnonzero(np.isin(hash_ids(ids), suspects))
+        for place, row in zip(places.tolist(), table.row_numbers(first + places).tolist(), strict=True):
+            identity = ids[place].as_py()
             if identity in seen:
+                same = f"{listed([table.id_name])} {identity!r}"
                 raise UserError(
-                    f"{table.path}: rows {seen[identity]} and {row} (counted from 0) have the same {table.id_name} "
-                    f"{identity!r}: remove one of them, or name another column with --id"
+                    f"{table.path}: rows {seen[identity]} and {row} (counted from 0) have the same {same}: "
+                    "remove one of them, or name another column with --id"
                 )
             seen[identity] = row
         first += len(ids)

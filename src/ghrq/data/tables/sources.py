@@ -1,9 +1,7 @@
 """Parquet and NumPy files as streams of Arrow record batches, from any row on."""
 
-import re
-import zlib
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,13 +11,22 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
+from ghrq.system import files
 from ghrq.system.errors import UserError
+from ghrq.system.inputs import InputFile, one_line
+from ghrq.system.memory import check_room
 
 # Rows read at once.
 ROWS_READ = 16384
 
+# Copies of a batch while it is read, converted and encoded.
+_COPIES = 3
+
 # Bytes of the read buffer of a Parquet column; without one, Parquet reads a whole row group into memory.
 _BUFFER = 2**20
+
+MANIFEST = b"ghrq"
+"""The key of Parquet's metadata under which ghrq writes a JSON object, such as which tokenizer made the codes."""
 
 # The name that the one column of a .npy file gets.
 ARRAY_COLUMN = "values"
@@ -31,6 +38,8 @@ class Source(Protocol):
     path: Path
     schema: Any
     """Names and Arrow types of all columns, as :meth:`read` gives them."""
+    manifest: dict[str, Any]
+    """What ghrq wrote about the file into it, see :data:`MANIFEST`; empty if nothing."""
 
     @property
     def rows(self) -> int:
@@ -44,35 +53,30 @@ class Source(Protocol):
         """Record batches of these columns, of any lengths, from row ``start`` on to the end."""
 
 
-@contextmanager
-def reading(path: Path, kind: str, remedy: str = "it is damaged or cut off: write or copy it again") -> Iterator[None]:
-    """Turn the errors of a reader into one line that names the file."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (pa.ArrowException, OSError, EOFError, ValueError, zlib.error) as error:
-        reason = re.sub(r"\s+", " ", str(error)).strip().rstrip(".") or type(error).__name__
-        raise UserError(f"{path} cannot be read as {kind} ({reason}): {remedy}") from error
-
-
 class ParquetSource:
     """A file, or a folder of parts in the order of their names."""
 
     def __init__(self, path: Path) -> None:
         self.path, paths = path, [path]
-        if path.is_dir():
+        self.manifest: dict[str, Any] = {}
+        if os.path.isdir(path):  # unlike the method of Path, no error for a name that is too long
             paths = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
             if not paths:
                 raise UserError(f"the folder {path} has no *.parquet in it: name a table, or a folder of its parts")
-        self._parts: list[tuple[Path, list[int]]] = []  # with the rows of each row group
-        for part in paths:
-            with reading(part, "parquet"), self._open(part) as file:
+        self._parts: list[tuple[InputFile, list[int]]] = []  # with the rows of each row group
+        for part in map(InputFile, paths):
+            with part.reading("parquet"), self._open(part) as file:
                 schema = pa.schema([(field.name, _decoded(field.type)) for field in file.schema_arrow])
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+                manifest = _manifest(part.path, file.metadata.metadata)
+            if min(groups, default=0) < 0:
+                raise UserError(f"{part.path} is damaged, it claims {min(groups)} rows: write or copy it again")
             if self._parts and not schema.equals(self.schema):
-                raise UserError(f"{part} has other columns than {paths[0]}: parts of a table need the same")
+                raise UserError(f"{part.path} has other columns than {paths[0]}: parts of a table need the same")
+            if self._parts and manifest.get("tokenizer") != self.manifest.get("tokenizer"):
+                raise UserError(f"{part.path} was made by another tokenizer than {paths[0]}: parts need the same")
             self.schema: Any = schema
+            self.manifest = manifest
             self._parts.append((part, groups))
         *self.cuts, self.rows = accumulate((rows for _, groups in self._parts for rows in groups), initial=0)
 
@@ -84,23 +88,26 @@ class ParquetSource:
             if wanted:
                 skip = max(start - (ends[wanted[0]] - groups[wanted[0]]), 0)
                 schema = pa.schema([self.schema.field(name) for name in names])
-                with reading(part, "parquet"), self._open(part) as file:
+                with part.reading("parquet"), self._open(part) as file:
+                    _check_batch_fits(part.path, file.metadata, wanted, schema.names)
                     batches = file.iter_batches(ROWS_READ, row_groups=wanted, columns=schema.names, use_threads=False)
                     for batch in from_row(skip, batches):
+                        part.check_unchanged()
                         yield batch.select(schema.names).cast(schema)
             start -= sum(groups)
 
     @staticmethod
-    def _open(part: Path) -> Any:
-        return parquet.ParquetFile(part, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
+    def _open(part: InputFile) -> Any:
+        return parquet.ParquetFile(part.path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
 
 
 class ArraySource:
     """A ``.npy`` file of two dimensions."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        with reading(path, "a NumPy array"):
+        self.path, self._file = path, InputFile(path)
+        self.manifest: dict[str, Any] = {}
+        with self._file.reading("a NumPy array"):
             array = self._array()
         if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
             raise UserError(
@@ -110,18 +117,26 @@ class ArraySource:
         number = pa.from_numpy_dtype(array.dtype.newbyteorder("="))
         self.schema = pa.schema([(ARRAY_COLUMN, pa.list_(number, array.shape[1]))])
         self.rows, self._dim = array.shape
+        self._dtype, self._offset, self._by_columns = array.dtype, array.offset, not array.flags.c_contiguous
         self.cuts = range(0, self.rows, ROWS_READ)  # reading can start anywhere, these are enough
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
-        """Maps the file again for each batch: pages of a map that stays open would count as memory in use."""
+        """Reads rows by plain reads: a file that is cut off while it is mapped would end the process."""
         for first in range(start, self.rows, ROWS_READ):
-            with reading(self.path, "a NumPy array"):
-                values = np.array(self._array()[first : first + ROWS_READ], order="C")
-            flat = pa.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
-            lists = pa.FixedSizeListArray.from_arrays(flat, self._dim)
+            with self._file.reading("a NumPy array"):
+                values = self._rows_from(first, min(ROWS_READ, self.rows - first))
+                flat = pa.array(values.astype(values.dtype.newbyteorder("="), copy=False).reshape(-1))
+                lists = pa.FixedSizeListArray.from_arrays(flat, self._dim)
             yield pa.record_batch([lists for _ in names], names=list(names))
 
-    def _array(self) -> npt.NDArray[Any]:
+    def _rows_from(self, first: int, count: int) -> npt.NDArray[Any]:
+        """``count`` rows ``(count, d)``."""
+        if self._by_columns:  # mapped again for each batch: pages of a map that stays open would count as memory in use
+            return np.array(self._array()[first : first + count], order="C")
+        offset = self._offset + first * self._dim * self._dtype.itemsize
+        return np.fromfile(self.path, self._dtype, count * self._dim, offset=offset).reshape(count, self._dim)
+
+    def _array(self) -> np.memmap[Any, Any]:
         try:
             return np.load(self.path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
@@ -131,6 +146,26 @@ class ArraySource:
                 f"{self.path} holds Python objects, expected rows of numbers (n, d): save it as numbers, "
                 "with np.stack(rows).astype(np.float32)"
             ) from error
+
+
+def _check_batch_fits(path: Path, metadata: Any, groups: Sequence[int], names: Sequence[str]) -> None:
+    """Raise an error if rows that are read at once do not fit into memory: a few bytes of Parquet may be long lists."""
+    for group in map(metadata.row_group, groups):
+        columns = [group.column(index) for index in range(group.num_columns)]
+        numbers = sum(column.num_values for column in columns if column.path_in_schema.startswith(tuple(names)))
+        rows = min(group.num_rows, ROWS_READ)
+        needed = _COPIES * 8 * numbers * rows // max(group.num_rows, 1)
+        check_room(needed, f"{path}: reading {rows:,} rows", "write it with shorter lists")
+
+
+def _manifest(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
+    try:
+        found = files.parse_json((metadata or {}).get(MANIFEST, b"{}"))
+    except ValueError as error:
+        raise UserError(f"{path}: its metadata are damaged ({one_line(error)}): write or copy it again") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: its metadata are damaged, they hold no JSON object: write or copy it again")
+    return found
 
 
 def _decoded(kind: Any) -> Any:

@@ -1,10 +1,10 @@
 """Open a table of vectors and ids, and read it in batches."""
 
-import fnmatch
+import itertools
 import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,17 @@ from ghrq.data.tables.columns import Numbers
 from ghrq.data.tables.sources import ARRAY_COLUMN, ArraySource, ParquetSource, Source
 from ghrq.data.tables.text import CsvSource, JsonLinesSource
 from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
 
 ROW_COLUMN = "row"
 """Name of the id column of a table without ids: its ids are the row numbers."""
 
 CODES_COLUMN, CODE_COLUMN = "codes", "code"
 """Columns of codes: one column of lists, or in CSV the columns ``code_1``, ``code_2``, …"""
+
+OnBad = Literal["stop", "skip"]
+
+SILENT = Progress()
 
 _BATCH_BYTES, _MOST_ROWS = 8 * 2**20, 2**16
 
@@ -36,6 +41,15 @@ class Batch(NamedTuple):
     """``(n, dim)`` float32, or the type that the table was opened with."""
 
 
+class SkippedRow(NamedTuple):
+    """A row that was left out."""
+
+    row: int
+    id: str
+    """Empty if it has none."""
+    reason: str
+
+
 class VectorTable:
     """An open table; see :func:`open_table`. It can be pickled for processes that see the same file.
 
@@ -47,51 +61,90 @@ class VectorTable:
         column: the columns of the vectors, separated by commas.
         id_name: the column of the ids, or ``row``.
         has_ids: whether the table has a column of ids.
+        skipped: the rows that were left out, see ``on_bad``; they do not count in ``rows``.
+        manifest: what ghrq wrote about the file into it, such as the tokenizer that made codes; empty if nothing.
 
     """
 
     def __init__(
-        self, source: Source, column: str | None, id_column: str | None, label_column: str | None, dtype: npt.DTypeLike
+        self,
+        source: Source,
+        column: str | None,
+        id_column: str | None,
+        label_column: str | None,
+        dtype: npt.DTypeLike,
+        on_bad: OnBad = "stop",
+        progress: Progress = SILENT,
+        title_column: str | None = None,
     ) -> None:
         self._source, self.path, self.dtype = source, source.path, np.dtype(dtype)
+        self.manifest = source.manifest
         others = [
             columns.checked_name(self.path, name, source.schema.names, option)
-            for name, option in ((id_column, "--id"), (label_column, "--labels"))
+            for name, option in ((id_column, "--id"), (label_column, "--labels"), (title_column, "--title"))
             if name is not None
         ]
         self._vectors = columns.vector_columns(self.path, source.schema, column, others)
-        self._id, self._label = id_column, label_column
+        self._id, self._label, self._title = id_column, label_column, title_column
         self.id_name, self.has_ids = id_column or ROW_COLUMN, id_column is not None
         self.column = ",".join(self._vectors)
         self.rows = source.rows
-        first = next(source.read(self._vectors), None) if self.rows else None
-        if first is None:
+        if not self.rows:
             raise UserError(f"{self.path} is empty: expected a table with at least one row")
-        self.dim = int(columns.matrix(self.path, first[:1], self._vectors, None, self.dtype, 0).shape[1])
+        self.skipped: list[SkippedRow] = []
+        self._gaps = np.empty(0, dtype=np.int64)  # skipped rows, each without those before it
+        if on_bad == "skip":
+            self._skip_bad_rows(progress)
+            return
+        ((_, first), *_) = self._records(self._vectors, 1, 0, 1)
+        self.dim = int(columns.matrix(self._where(0), first, self._vectors, None, self.dtype).shape[1])
 
     def batches(self, size: int, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """The rows from ``start`` to before ``stop`` (by default all) in batches of ``size``, the last smaller."""
-        names = [*self._vectors, self._id] if self._id is not None and self._id not in self._vectors else self._vectors
-        for first, records in self._records(names, size, start, stop):
-            vectors = columns.matrix(self.path, records, self._vectors, self.dim, self.dtype, first)
-            yield Batch(self._ids_of(records, first), vectors)
+        for rows, records in self._records(self._names, size, start, stop):
+            vectors = columns.matrix(self._where(rows[0]), records, self._vectors, self.dim, self.dtype)
+            yield Batch(self._ids_of(records, rows), vectors)
 
     def ids(self, size: int) -> Iterator[Any]:
         """Only the ids; the vectors are not read where the format allows it."""
         if self._id is None:
             for first in range(0, self.rows, size):
-                yield pa.array(np.arange(first, min(first + size, self.rows)))
+                yield pa.array(self.row_numbers(np.arange(first, min(first + size, self.rows))))
             return
-        for first, records in self._records([self._id], size, 0, None):
-            yield self._ids_of(records, first)
+        for rows, records in self._records([self._id], size, 0, None):
+            yield self._ids_of(records, rows)
+
+    def likely_ids(self) -> str | None:
+        """A column that is called as ids usually are, and could be used as such; ``None`` if there is none."""
+        # Whole numbers of text formats count as float64 unless they are read as ids.
+        floats = not isinstance(self._source, ParquetSource)
+        fits = {
+            field.name.lower(): field.name
+            for field in self._source.schema
+            if field.name not in self._vectors and columns.can_be_ids(field.type, floats)
+        }
+        return next((fits[name] for name in columns.USUAL_IDS if name in fits), None)
 
     def labels(self) -> list[str | None]:
         """The label of each row as text; a path of categories is joined by ``' > '``."""
         if self._label is None:
             raise UserError(f"{self.path} was opened without a column of labels: name one")
-        parts = self._source.read([self._label])
-        texts = (columns.text_array(self.path, part.column(0), self._label) for part in parts)
+        parts = self._records([self._label], _MOST_ROWS, 0, None)
+        texts = (columns.text_array(self.path, part.column(0), self._label) for _, part in parts)
         return [label for text in texts for label in text.to_pylist()]
+
+    def names(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """What to call ``rows (m,)``, ascending: their titles if the table was opened with such a column, else ids."""
+        column = self._title or self._id
+        if column is None:
+            return [f"row {number}" for number in self.row_numbers(rows)]
+        names: list[str | None] = []
+        first = 0
+        for _, part in self._records([column], _MOST_ROWS, 0, None):
+            here = rows[slice(*np.searchsorted(rows, (first, first + len(part))))] - first
+            names += columns.text_array(self.path, part.column(0).take(pa.array(here)), column).to_pylist()
+            first += len(part)
+        return [name or "" for name in names]
 
     def take(self, rows: npt.NDArray[np.int64]) -> Numbers:
         """The vectors of ``rows (m,)``, in any order, repeats allowed: ``(m, dim)``.
@@ -113,22 +166,35 @@ class VectorTable:
 
         All starts are multiples of ``size``, so that their batches are those of the whole table.
         """
-        cuts = -(-np.asarray(self._source.cuts, dtype=np.int64) // size) * size
+        given = np.asarray(self._source.cuts, dtype=np.int64)
+        skipped = self._gaps + np.arange(len(self._gaps))
+        cuts = -(-(given - np.searchsorted(skipped, given)) // size) * size
         starts = np.unique(cuts[cuts < self.rows])
         return list(zip(starts.tolist(), [*starts[1:].tolist(), self.rows], strict=True))
 
-    def _records(self, names: Sequence[str], size: int, start: int, stop: int | None) -> Iterator[tuple[int, Any]]:
-        """Pairs of a first row and a record batch of ``size`` rows."""
+    def row_numbers(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The numbers that ``rows`` of this table have in the file: there the skipped rows count, too."""
+        return rows + np.searchsorted(self._gaps, rows, side="right")
+
+    @property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys([*self._vectors, *([] if self._id is None else [self._id])]))
+
+    def _records(
+        self, names: Sequence[str], size: int, start: int, stop: int | None
+    ) -> Iterator[tuple[npt.NDArray[np.int64], Any]]:
+        """Record batches of ``size`` rows, each with the numbers of its rows in the file."""
         left = (self.rows if stop is None else min(stop, self.rows)) - start
+        here = int(self.row_numbers(np.array([start]))[0])
         waiting: list[Any] = []
-        for part in self._source.read(names, start):
-            part = part[:left]
+        for part in self._source.read(names, here):
+            part, here = self._without_skipped(part, here)[:left], here + len(part)
             left -= len(part)
             waiting.append(part)
             while sum(map(len, waiting)) >= size or (left == 0 and waiting):
                 table = pa.Table.from_batches(waiting)
                 whole, rest = table[:size].combine_chunks().to_batches(), table[size:].to_batches()
-                yield start, whole[0]
+                yield self.row_numbers(np.arange(start, start + len(whole[0]))), whole[0]
                 start += len(whole[0])
                 waiting = [batch for batch in rest if len(batch)]
             if left == 0:
@@ -138,10 +204,50 @@ class VectorTable:
                 f"{self.path} ended {left} rows early, it is damaged or was changed: write or copy it again"
             )
 
-    def _ids_of(self, records: Any, first: int) -> Any:
+    def _without_skipped(self, part: Any, first: int) -> Any:
+        """A record batch from row ``first`` of the file on, without the skipped rows."""
+        if not self.skipped:
+            return part
+        skipped = self._gaps + np.arange(len(self._gaps))
+        gone = skipped[slice(*np.searchsorted(skipped, (first, first + len(part))))] - first
+        return part.take(pa.array(np.delete(np.arange(len(part)), gone))) if len(gone) else part
+
+    def _skip_bad_rows(self, progress: Progress) -> None:
+        """Find all rows that cannot be used, in one pass, and leave them out from now on."""
+        dim, skipped = None, []
+        with progress.patient_bar("checking", self.rows, "rows") as bar:
+            for rows, records in self._records(self._names, _MOST_ROWS, 0, None):
+                bar.advance(len(rows))
+                while len(rows):
+                    try:
+                        self._ids_of(records, rows)
+                        dim = columns.matrix(self._where(rows[0]), records, self._vectors, dim, self.dtype).shape[1]
+                        break
+                    except columns.BadRowsError as error:
+                        bad = error.rows
+                        ids = None if self._id is None else records.column(self._id)
+                        skipped += [
+                            SkippedRow(int(rows[row]), "" if ids is None else columns.shown(ids[row]), error.reason)
+                            for row in bad.tolist()
+                        ]
+                        kept = np.delete(np.arange(len(rows)), bad)
+                        rows, records = rows[kept], records.take(pa.array(kept))
+        if dim is None:
+            first = min(skipped)
+            raise UserError(f"{self.path} has no row that can be used, row {first.row} because {first.reason}")
+        self.dim, self.skipped = int(dim), sorted(skipped)
+        self._gaps = np.array([row.row for row in self.skipped], dtype=np.int64) - np.arange(len(skipped))
+        self.rows -= len(skipped)
+
+    def _where(self, row: Any) -> columns.Where:
+        is_float = np.issubdtype(self.dtype, np.floating)
+        remedy = "fix or remove that row, or leave such rows out with --on-bad skip" if is_float else "encode it again"
+        return columns.Where(self.path, int(row), remedy)
+
+    def _ids_of(self, records: Any, rows: npt.NDArray[np.int64]) -> Any:
         if self._id is None:
-            return pa.array(np.arange(first, first + len(records)))
-        return columns.id_array(self.path, records.column(self._id), self._id, first)
+            return pa.array(rows)
+        return columns.id_array(self._where(rows[0]), records.column(self._id), self._id)
 
 
 def batch_rows(dim: int) -> int:
@@ -155,6 +261,9 @@ def open_table(
     id_column: str | None = None,
     label_column: str | None = None,
     dtype: npt.DTypeLike = np.float32,
+    on_bad: OnBad = "stop",
+    progress: Progress = SILENT,
+    title_column: str | None = None,
 ) -> VectorTable:
     """Open a table of vectors; a mistake in it is a :class:`UserError` that names file, row and remedy.
 
@@ -166,37 +275,42 @@ def open_table(
         id_column: a column of texts or whole numbers; without it the ids are the numbers of the rows, from 0.
         label_column: for :meth:`VectorTable.labels`.
         dtype: of the vectors; int32 for codes, which are then checked to be whole numbers.
+        on_bad: ``"skip"`` reads the table once and leaves out the rows without an id or a vector of finite numbers;
+            :attr:`VectorTable.skipped` lists them. With ``"stop"`` such a row is an error when it is read.
+        progress: shows how far that is.
+        title_column: for :meth:`VectorTable.names`.
 
     """
-    text = {name for name in (id_column, label_column) if name is not None}
+    text = {name for name in (id_column, label_column, title_column) if name is not None}
     source = _source(Path(path), text)
     if isinstance(source, ArraySource):
-        for given, option in ((id_column, "--id"), (label_column, "--labels"), (column, "--column")):
+        options = {"--id": id_column, "--labels": label_column, "--title": title_column, "--column": column}
+        for option, given in options.items():
             if given not in (None, ARRAY_COLUMN):
                 raise UserError(f"{path} is an array and has no columns: leave out {option} {given}")
-    return VectorTable(source, column, id_column, label_column, dtype)
+    return VectorTable(source, column, id_column, label_column, dtype, on_bad, progress, title_column)
 
 
 def open_codes(path: str | os.PathLike[str]) -> VectorTable:
     """Open a table of codes as ``ghrq encode`` writes it, in any of its formats; its vectors are the codes, int32."""
     path = Path(path)
-    names = _source(path, ()).schema.names
-    if names == [ARRAY_COLUMN]:
+    source = _source(path, ())
+    if isinstance(source, ArraySource):
         return open_table(path, dtype=np.int32)
-    pattern = CODES_COLUMN if CODES_COLUMN in names else f"{CODE_COLUMN}_*"
-    others = [name for name in names if not fnmatch.fnmatchcase(name, pattern)]
-    if len(others) == len(names):
+    names = source.schema.names
+    counted = (f"{CODE_COLUMN}_{stage}" for stage in itertools.count(1))
+    codes = [CODES_COLUMN] if CODES_COLUMN in names else list(itertools.takewhile(lambda name: name in names, counted))
+    others = [name for name in names if name not in codes]
+    if not codes:
         shown = columns.listed(names)
         raise UserError(f"{path} has no column {CODES_COLUMN!r} but {shown}: expected a file of 'ghrq encode'")
-    return open_table(path, pattern, others[0] if others else None, dtype=np.int32)
+    return open_table(path, ",".join(codes), others[0] if others else None, dtype=np.int32)
 
 
 def _source(path: Path, text: Collection[str]) -> Source:
     """The reader of a file; columns in ``text`` keep their spelling."""
-    if not path.exists():
-        raise UserError(f"there is no file {path}: check the name")
     name = path.name.lower().removesuffix(".gz")
-    if path.is_dir() or name.endswith(".parquet"):
+    if os.path.isdir(path) or name.endswith(".parquet"):
         return ParquetSource(path)
     if name.endswith(".npy"):
         return ArraySource(path)

@@ -1,5 +1,6 @@
 """CSV and JSON lines as streams of Arrow record batches, parsed by pyarrow. A first pass counts the rows."""
 
+import codecs
 import gzip
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 from pyarrow import csv, json
 
 from ghrq.data.tables.columns import is_number, place
-from ghrq.data.tables.sources import from_row, reading
+from ghrq.data.tables.sources import from_row
 from ghrq.system.errors import UserError
+from ghrq.system.inputs import InputFile
 
 # Bytes of text that are parsed at once.
 _BLOCK = 4 * 2**20
@@ -32,6 +34,12 @@ _WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,17})$"
 
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 
+# Lists and objects in each other: some 20,000 crash pyarrow's parser of JSON.
+_DEEPEST = 500
+_SIMPLE = re.compile(rb"\{(?:\[\])*\}")  # the brackets of an object of values and lists
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
+
 # Bytes of the header that are searched for the separator.
 _HEADER_BYTES = 2**16
 
@@ -47,17 +55,18 @@ class CsvSource:
     cuts = (0,)
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
-        self.path = path
-        _check_separator(path)
-        with _parsing(path, "CSV", _CSV_FIRST), self._open() as reader:
-            found, first = reader.schema, next(iter(reader), None)
+        self.path, self._file = path, InputFile(path)
+        self.manifest: dict[str, Any] = {}
+        _check_separator(self._file)
+        with _parsing(self._file, "CSV", _CSV_FIRST), self._open() as reader:
+            names, first = reader.schema.names, next(iter(reader), None)
 
         def kind(column: int, name: str) -> Any:
             number = first is None or _mostly_numbers(first.column(column))
             return pa.float64() if number and name not in text else pa.string()
 
-        self.schema = pa.schema([(name, kind(column, name)) for column, name in enumerate(found.names)])
-        self._text = [name for name in found.names if name in text]
+        self.schema = pa.schema([(name, kind(column, name)) for column, name in enumerate(names)])
+        self._text = [name for name in names if name in text]
 
     @property
     def rows(self) -> int:
@@ -80,8 +89,9 @@ class CsvSource:
         return rows, whole
 
     def _batches(self, names: Sequence[str], as_text: bool = False) -> Iterator[Any]:
-        with _parsing(self.path, "CSV", _CSV_FIRST, self.schema.names), self._open(names, as_text) as reader:
+        with _parsing(self._file, "CSV", _CSV_FIRST, self.schema.names), self._open(names, as_text) as reader:
             for batch in reader:
+                self._file.check_unchanged()
                 if len(batch):
                     yield batch.select(list(names))
 
@@ -105,16 +115,13 @@ class JsonLinesSource:
     cuts = (0,)
 
     def __init__(self, path: Path, text: Collection[str]) -> None:
-        self.path = path
-        if not any(self._lines()):
+        self.path, self._file = path, InputFile(path)
+        self.manifest: dict[str, Any] = {}
+        self.rows = self._count()
+        if not self.rows:
             raise UserError(f"{path} is empty: expected one JSON object a line")
-        with _parsing(path, "JSON lines", 0), self._open(None) as reader:
+        with _parsing(self._file, "JSON lines", 0), self._open(None) as reader:
             self.schema = pa.schema([(field.name, _widened(field.name, field.type, text)) for field in reader.schema])
-
-    @cached_property
-    def rows(self) -> int:
-        """Number of lines that are not blank."""
-        return sum(self._lines())
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Parses from the first line on, whatever ``start`` is."""
@@ -123,23 +130,28 @@ class JsonLinesSource:
     def _batches(self, names: Sequence[str]) -> Iterator[Any]:
         rows = 0
         with (
-            reading(self.path, "JSON lines"),
+            self._file.reading("JSON lines"),
             self._open(pa.schema([self.schema.field(name) for name in names])) as reader,
         ):
             while True:
-                with _parsing(self.path, "JSON lines", rows):  # an error counts rows from the start of its block
+                with _parsing(self._file, "JSON lines", rows):  # an error counts rows from the start of its block
                     batch = next(reader, None)
                 if batch is None:
                     break
                 yield batch
                 rows += len(batch)
-        if rows != self.rows:
-            raise UserError(f"{self.path} has {self.rows} lines but {rows} JSON objects: put one object on a line")
 
-    def _lines(self) -> Iterator[bool]:
-        """For each line, whether there is something on it."""
-        with reading(self.path, "JSON lines"), _opened(self.path) as file:
-            yield from (bool(line.strip()) for line in file)
+    def _count(self) -> int:
+        """The number of lines that are not blank. What would crash pyarrow's parser is an error."""
+        rows = 0
+        with self._file.reading("JSON lines"), _opened(self.path) as file:
+            while line := file.readline(2 * _BLOCK):
+                problem = "more bytes than can be read at once" if len(line) == 2 * _BLOCK else _problem(line.strip())
+                if problem:
+                    where = place(self.path, rows)
+                    raise UserError(f"{where} cannot be read as JSON lines, it has {problem}: put one object on a line")
+                rows += not line.isspace()
+        return rows
 
     def _open(self, schema: Any) -> Any:
         fields = "infer" if schema is None else "ignore"
@@ -148,6 +160,27 @@ class JsonLinesSource:
             read_options=json.ReadOptions(block_size=_BLOCK),
             parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=fields),
         )
+
+
+def _problem(line: bytes) -> str:
+    """Why a line, without space around it, cannot be one JSON object, as far as its brackets tell; empty if it can."""
+    if not line:
+        return ""
+    if b"\\" in line:
+        line = _ESCAPED.sub(b"", line)
+    brackets = b"".join(line.translate(None, _NO_BRACKETS).split(b'"')[::2])  # not those in texts
+    if line.removeprefix(codecs.BOM_UTF8)[:1] != b"{" or line[-1:] != b"}":
+        return "no whole object"
+    if _SIMPLE.fullmatch(brackets):
+        return ""
+    depth = 0
+    for index, bracket in enumerate(brackets):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > _DEEPEST:
+            return "too many lists or objects inside of each other"
+        if depth <= 0 and index < len(brackets) - 1:
+            return "more than one object"
+    return "no whole object" if depth else ""
 
 
 def _widened(name: str, kind: Any, text: Collection[str]) -> Any:
@@ -166,12 +199,12 @@ def _opened(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
-def _check_separator(path: Path) -> None:
-    with reading(path, "CSV"), _opened(path) as file:
+def _check_separator(given: InputFile) -> None:
+    with given.reading("CSV"), _opened(given.path) as file:
         header = file.readline(_HEADER_BYTES)
     for separator, called in ((b";", "semicolons"), (b"\t", "tabs")):
         if separator in header and b"," not in header:
-            raise UserError(f"{path} has {called} between its columns: the separator has to be a comma, save it so")
+            raise UserError(f"{given.path} has {called} between its columns: the separator has to be a comma")
 
 
 def _mostly_numbers(cells: Any) -> bool:
@@ -183,9 +216,9 @@ def _mostly_numbers(cells: Any) -> bool:
 
 
 @contextmanager
-def _parsing(path: Path, kind: str, first: int, names: Sequence[str] = ()) -> Iterator[None]:
+def _parsing(file: InputFile, kind: str, first: int, names: Sequence[str] = ()) -> Iterator[None]:
     """Translate pyarrow's error about a row into ours; its row 0 is our row ``first``, ``names`` are the columns."""
-    with reading(path, kind, f"expected {_EXPECTED[kind]}"):
+    with file.reading(kind, f"expected {_EXPECTED[kind]}"):
         try:
             yield
         except pa.ArrowInvalid as error:
@@ -193,7 +226,7 @@ def _parsing(path: Path, kind: str, first: int, names: Sequence[str] = ()) -> It
             if found is None:
                 raise
             reason = re.sub(r"\s*(in )?[Rr]ow #?\d+:?", "", str(error).splitlines()[0]).strip().rstrip(".")
-            where = place(path, int(found[1]) + first)
+            where = place(file.path, int(found[1]) + first)
             cell = re.search(r"column #(\d+):.* invalid value ('.*')", str(error), re.DOTALL)
             if cell is not None and int(cell[1]) < len(names):
                 shown = cell[2] if len(cell[2]) <= 42 else f"{cell[2][:40]}…'"

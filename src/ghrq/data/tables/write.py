@@ -1,5 +1,7 @@
 """Write tables of ids and codes, or ids and vectors, batch by batch; the file appears only when it is complete."""
 
+import csv as csv_text
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -14,7 +16,9 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from ghrq.data.outputs import replacing
-from ghrq.data.tables.table import CODE_COLUMN, CODES_COLUMN
+from ghrq.data.tables.sources import MANIFEST
+from ghrq.data.tables.table import CODE_COLUMN, CODES_COLUMN, VectorTable
+from ghrq.system import files
 
 FORMATS = (".parquet", ".csv", ".jsonl", ".npy")
 """Extensions that can be written. CSV has a column for each number, ``.npy`` no ids."""
@@ -30,6 +34,12 @@ class TableLayout(NamedTuple):
     """Numbers in each array."""
     dtype: npt.DTypeLike
     rows: int
+    manifest: dict[str, Any] | None = None
+    """What the file says of itself, see :data:`ghrq.data.tables.sources.MANIFEST`; only Parquet has room for it."""
+
+    def named(self, *arrays: str) -> list[str]:
+        """The columns of a file: that of the ids, called ``id`` if its name is that of another, and ``arrays``."""
+        return ["id" if self.id_name in (self.name, *arrays) else self.id_name, *arrays]
 
 
 class Writer:
@@ -60,6 +70,16 @@ def open_writer(path: Path, layout: TableLayout) -> Iterator[Writer]:
         os.fsync(file.fileno())
 
 
+def write_skipped(path: Path, table: VectorTable) -> None:
+    """Write the rows that were left out of ``table`` as CSV: number, id and reason."""
+    text = io.StringIO(newline="")
+    rows = csv_text.writer(text, lineterminator="\n")
+    rows.writerow(["row", *([table.id_name] if table.has_ids else []), "reason"])
+    rows.writerows((row, *([name] if table.has_ids else []), reason) for row, name, reason in table.skipped)
+    with files.telling(path):
+        files.write(path, text.getvalue())
+
+
 class _ParquetWriter(Writer):
     _rows: Any = None
     """pyarrow's writer, opened with the types of the first batch."""
@@ -75,12 +95,13 @@ class _ParquetWriter(Writer):
 
     def _batch(self, ids: Any, arrays: npt.NDArray[Any]) -> Any:
         lists = pa.FixedSizeListArray.from_arrays(pa.array(arrays.reshape(-1)), self._layout.width)
-        return pa.record_batch([ids, lists], names=[self._layout.id_name, self._layout.name])
+        return pa.record_batch([ids, lists], names=self._layout.named(self._layout.name))
 
     def _open(self, schema: Any) -> Any:
         # Ids are all different: a dictionary of them would only take space.
         options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
-        return parquet.ParquetWriter(self._file, schema, **options)
+        metadata = {} if self._layout.manifest is None else {MANIFEST: json.dumps(self._layout.manifest)}
+        return parquet.ParquetWriter(self._file, schema.with_metadata(metadata), **options)
 
 
 class _CsvWriter(_ParquetWriter):
@@ -88,7 +109,7 @@ class _CsvWriter(_ParquetWriter):
 
     def _batch(self, ids: Any, arrays: npt.NDArray[Any]) -> Any:
         stem = CODE_COLUMN if self._layout.name == CODES_COLUMN else self._layout.name
-        names = [self._layout.id_name, *(f"{stem}_{i + 1}" for i in range(self._layout.width))]
+        names = self._layout.named(*(f"{stem}_{i + 1}" for i in range(self._layout.width)))
         return pa.record_batch([ids, *(pa.array(np.ascontiguousarray(column)) for column in arrays.T)], names=names)
 
     def _open(self, schema: Any) -> Any:
@@ -102,7 +123,9 @@ class _JsonLinesWriter(Writer):
         numbers = [pa.array(np.ascontiguousarray(column)).cast(pa.large_string()) for column in arrays.T]
         lists = pc.binary_join_element_wise(*numbers, pa.scalar(", ", pa.large_string()))
         encode = json.JSONEncoder(ensure_ascii=False).encode
-        id_key, key = encode(self._layout.id_name), encode(self._layout.name)
+        id_key, key = map(encode, self._layout.named(self._layout.name))
+        if pa.types.is_uint64(ids.type):  # readers of JSON know numbers up to 2^63 at most
+            ids = ids.cast(pa.large_string())
         rows = zip(ids.to_pylist(), lists.to_pylist(), strict=True)
         self._file.writelines(f"{{{id_key}: {encode(name)}, {key}: [{inside}]}}\n".encode() for name, inside in rows)
 

@@ -1,5 +1,6 @@
 """The report of the image task: tables 4 to 8 of the paper, as far as they are about images, and figures."""
 
+from contextlib import suppress
 from typing import Any
 
 from ghrq.report import Baseline, Column, Table
@@ -8,7 +9,7 @@ from ghrq.report.dendrogram import dendrogram
 from ghrq.report.figures import Figure, Gallery, lines
 from ghrq.report.kinds import label_of
 from ghrq.report.page import Page, PageSection
-from ghrq.report.results import Group, StudyResults
+from ghrq.report.results import Group, Measured, StudyResults
 from ghrq.report.sheets import Sheet
 from ghrq.report.study import recipe_grid
 from ghrq.report.words import count, diverged, what_came_out, what_was_run
@@ -67,17 +68,21 @@ RESAMPLED = Table(
 
 
 def _generation_note(study: StudyResults) -> str:
-    samples: Any = next((group.first["samples"] for group in study.groups if "samples" in group.first), {})
+    def number(name: str) -> Measured:
+        found = (group.number(f"samples.{name}") for group in study.groups)
+        return next((values for values in found if values), Measured())
+
     fid = (
-        f"FID of {samples['fid_count']:,} sampled and as many training images; it depends on the number, the paper "
-        "took 10,000. "
-        if "fid_count" in samples
+        f"FID of {number('fid_count').values[0]:,.0f} sampled and as many training images; it depends on the number, "
+        "the paper took 10,000. "
+        if number("fid_count")
         else ""
     )
     return (
         f"{fid}The Fréchet distance and the score are of the features and predictions of a small classifier on "
-        f"{samples.get('count', 0):,} images; beside them what the test images reach. Nats: the loss of the prior on "
-        "the codes of a position, on test images; no kind is the best, as codes that say little are easy to predict."
+        f"{sum(number('count').values[:1]):,.0f} images; beside them what the test images reach. Nats: the loss of the "
+        "prior on the codes of a position, on test images; no kind is the best, as codes that say little are easy to "
+        "predict."
     )
 
 
@@ -157,16 +162,18 @@ def _tree(group: Group) -> Figure | None:
     found: Any = group.first.get("taxonomy")
     if found is None:
         return None
-    return dendrogram(
-        f"tree-{group.kind}",
-        f"{label_of(group.kind)}: classes as their codes merge",
-        f"ARI {found['ari']['value']:.3f}, seed {group.first_seed}. Branches whose leaves are all of one superclass "
-        "have its colour.",
-        found["linkage"],
-        found["classes"],
-        found["superclass_of"],
-        found["superclasses"],
-    )
+    with suppress(AttributeError, LookupError, TypeError, ValueError):  # of a results.json that somebody changed
+        return dendrogram(
+            f"tree-{group.kind}",
+            f"{label_of(group.kind)}: classes as their codes merge",
+            f"ARI {found['ari']['value']:.3f}, seed {group.first_seed}. Branches whose leaves are all of one "
+            "superclass have its colour.",
+            found["linkage"],
+            found["classes"],
+            found["superclass_of"],
+            found["superclasses"],
+        )
+    return None
 
 
 def _sheets(groups: list[Group], name: str, caption: str = "") -> Gallery:

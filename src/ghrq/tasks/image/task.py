@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ghrq.data import inception
 from ghrq.data.images import ImageSplits, load_splits
-from ghrq.metrics.image_codes import validation_scores
+from ghrq.metrics.image_codes import mean_squared_error, validation_scores
 from ghrq.models.image_prior import ImagePrior, ImagePriorConfig
 from ghrq.models.image_tokenizer import ImageTokenizer, ImageTokenizerConfig, as_floats
 from ghrq.nets.convolutional import grid_of
@@ -22,7 +22,7 @@ from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system import files, processes
 from ghrq.system.errors import UserError
-from ghrq.system.progress import Progress
+from ghrq.system.progress import Progress, make_progress
 from ghrq.tasks.image import evaluation
 from ghrq.tasks.image.recipe import ImageData, ImageRecipe
 from ghrq.tasks.image.report import TABLES, page
@@ -118,8 +118,14 @@ class Image(Task):
             self.prior = ImagePrior(config, self.tokenizer.quantizer)
             yield self._prior_stage(self.prior)
 
+    @cached_property
+    def _test_codes(self) -> Tensor:
+        return self.tokenizer.encode(self.images.test.pixels, make_progress())
+
     def models(self) -> dict[str, nn.Module]:
-        """``tokenizer`` and, if it was trained, ``prior``."""
+        """``tokenizer``, with its error on the test images, and, if it was trained, ``prior``."""
+        error = mean_squared_error(self.tokenizer, self.images.test.pixels, self._test_codes)
+        self.tokenizer.config = self.tokenizer.config.model_copy(update={"test_error": error})
         return {"tokenizer": self.tokenizer, **({} if self.prior is None else {"prior": self.prior})}
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
@@ -131,7 +137,7 @@ class Image(Task):
                 f"{len(self.images.train):,} images in batches of {settings.batch}): with more epochs or smaller "
                 "batches it learns more"
             )
-        codes = self.tokenizer.encode(test.pixels, progress)
+        codes = self._test_codes
         results = evaluation.evaluate_tokenizer(self.tokenizer, test, codes, self.run, progress)
         if self.prior is not None:
             results |= evaluation.evaluate_prior(

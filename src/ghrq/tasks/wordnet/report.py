@@ -232,14 +232,14 @@ def page(title: str, study: StudyResults) -> Page:
     """The page of a study."""
     recipes = [str(label) for label in study.labels("recipe")]
     main = ENTITY.fill(study)
-    asked = value_at(study.first, "recall")
+    asked = Measured.of(value_at(study.first, f"recall.{key}") for key in ("sources", "pairs", "beam")).values
     what = "Held-out ancestors among the first 10 guesses, entity level, known ancestors filtered"
     lead = [what_was_run(study, "wordnet"), *what_came_out(main, what, "\u00a0%"), HOW_TO_READ]
-    if asked:
+    if len(asked) == 3:
+        sources, pairs, beam = asked
         lead[0] += (
             " A size is the dimension of the points and the number of codes of a stage. Each model was asked for "
-            f"ancestors of {asked['sources']:,} synsets, {asked['pairs']:,} held-out pairs in total, by beams of "
-            f"{asked['beam']}."
+            f"ancestors of {sources:,.0f} synsets, {pairs:,.0f} held-out pairs in total, by beams of {beam:.0f}."
         )
 
     def each(figure: Callable[[StudyResults, str], Figure | None]) -> Gallery:
