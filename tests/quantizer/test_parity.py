@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ghrq import ResidualQuantizer
+from ghrq import ResidualQuantizer, ball
+from ghrq.geometry.nearest import code_table, sample
 from ghrq.quantizer import KINDS, DepthDropout
 
 D, K, N = 6, 16, 4
@@ -101,6 +102,31 @@ def test_a_frozen_quantizer_learns_nothing_but_passes_gradients(update):
     rq(z)
     assert not same(before, state(rq))
     assert rq.codebooks.requires_grad == (update == "gradient")
+
+
+@pytest.mark.parametrize("kind", ["calibrated", "naive", "euclidean"])
+def test_codes_can_be_drawn_in_training(kind):
+    z = torch.randn(4000, D) * 0.3
+    rq = quantizer(kind=kind, temperature=1.0, revive_below=0.0, codebook_update="gradient")
+    rq.generator = torch.Generator().manual_seed(0)
+    drawn = rq(z).codes
+    assert not torch.equal(rq(z).codes, drawn)
+    rq.generator = torch.Generator().manual_seed(0)
+    assert torch.equal(rq(z).codes, drawn)
+    rq.temperature = 1e-6
+    assert (rq(z).codes[:, 0] == rq.encode(z)[:, 0]).float().mean() > 0.999
+    rq.temperature = 1.0
+    assert torch.equal(rq.eval()(z).codes, rq.encode(z))
+
+
+def test_codes_are_drawn_by_their_distance():
+    codes = torch.tensor([[0.1, 0.0], [0.0, 0.3], [-0.5, 0.0]], dtype=torch.float64)
+    x = torch.tensor([[0.2, 0.1]], dtype=torch.float64).expand(200_000, 2)
+    drawn = sample(x, x.square().sum(-1, keepdim=True), ball.gap(x), code_table(codes, 1.0), 1.0, 0.7).chosen
+    squared = ball.pairwise_distance(x[:1], codes).square()
+    expected = (-squared / (0.7 * squared.min())).softmax(-1)[0]
+    found = drawn.bincount(minlength=3).double() / len(drawn)
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-3)
 
 
 # --- refused -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, get_args
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from ghrq.geometry import ball
 from ghrq.geometry.manifold import Euclidean, ManifoldParameter, PoincareBall
+from ghrq.geometry.nearest import sample
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_memory, forget_moments, initial_codebooks, revive
 from ghrq.quantizer.coder import Coder
@@ -68,6 +70,8 @@ class ResidualQuantizer(Coder, Pretrained):
         scale_control: True or False turns that on or off; ``"calibrated"`` has it on.
         centre: subtract a moving mean of the encoder's outputs first and add it last. An offset that all vectors have
             in common then takes up no room on the ball.
+        temperature: above 0, training draws codes at random, nearer ones more often, see
+            :func:`ghrq.geometry.nearest.sample`. Draws come from ``rq.generator``.
         channel_dim: where vectors have their ``dim`` numbers: -1, or 1 for images ``(B, dim, H, W)`` and signals
             ``(B, dim, T)``. Codes are ``(B, H, W, num_stages)`` either way.
 
@@ -109,6 +113,7 @@ class ResidualQuantizer(Coder, Pretrained):
         radius: float | None = None,
         scale_control: bool | None = None,
         centre: bool = False,
+        temperature: float = 0.0,
         channel_dim: int = -1,
     ) -> None:
         super().__init__()
@@ -123,6 +128,7 @@ class ResidualQuantizer(Coder, Pretrained):
             at_least(name, number, 1, whole=True)
         at_least("curvature", curvature, 0)
         at_least("commitment_weight", commitment_weight, 0)
+        at_least("temperature", temperature, 0)
         from_to("decay", decay, 0.0, 1.0)
         from_to("revive_below", revive_below, 0.0, 1.0)
         self.dim, self.codebook_size, self.num_stages = dim, codebook_size, num_stages
@@ -138,6 +144,7 @@ class ResidualQuantizer(Coder, Pretrained):
         self.discount = discount
         self.commitment_weight = commitment_weight
         self.revive_below = revive_below
+        self.temperature = temperature
         self.depth_dropout = DepthDropout.of(depth_dropout)
         if self.depth_dropout is not None:
             self.depth_dropout.check(num_stages)
@@ -316,19 +323,13 @@ class ResidualQuantizer(Coder, Pretrained):
 
     def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         given = points, gaps, self.codebooks.to(points.dtype), self._table(points.dtype), self.curvature, rows
-        hop = 1.0 if self.units == "ball" else 4.0
+        axes: dict[str, Any] = {"aggregation": self.aggregation, "commitment": self.commitment}
+        axes |= {"discount": self.discount, "unit": 1.0 if self.units == "ball" else 4.0}
+        if self.training and self.temperature > 0.0:
+            axes["choose"] = partial(sample, c=self.curvature, temperature=self.temperature, generator=self.generator)
         if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment != "every"):
-            return transport_route(
-                *given, aggregation=self.aggregation, commitment=self.commitment, discount=self.discount, unit=hop
-            )
-        return attached_route(
-            *given,
-            aggregation=self.aggregation,
-            gradient=self.gradient,
-            commitment=self.commitment,
-            discount=self.discount,
-            unit=hop,
-        )
+            return transport_route(*given, **axes)
+        return attached_route(*given, gradient=self.gradient, **axes)
 
     def _quantize(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         routed = self._route(points, gaps, rows)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball, gradients
-from ghrq.geometry.nearest import CodeTable
-from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
+from ghrq.geometry.nearest import CodeTable, search
+from ghrq.quantizer.cascade import Aggregation, Choose, Step, Sum, aggregate, residual, walk
 from ghrq.quantizer.depth import RowWeights
 
 Gradient = Literal["transport", "identity"]
@@ -61,6 +61,7 @@ def attached_route(
     commitment: Commitment,
     discount: bool,
     unit: float = 1.0,
+    choose: Choose = search,
 ) -> Routed:
     """Any combination of ``aggregation``, ``gradient`` and ``commitment``, by autograd.
 
@@ -69,7 +70,7 @@ def attached_route(
     cascade along them.
     """
     with torch.no_grad():
-        steps = list(walk(z.detach(), gap, table, c, aggregation, codebooks.shape[0]))
+        steps = list(walk(z.detach(), gap, table, c, aggregation, codebooks.shape[0], choose))
     r, parts, codebook_loss, commitment_loss = z, [], [], []
     z_gap = ball.gap(z.detach(), c)
     for i, step in enumerate(steps):
@@ -104,6 +105,7 @@ def transport_route(
     commitment: Commitment,
     discount: bool,
     unit: float = 1.0,
+    choose: Choose = search,
 ) -> Routed:
     """``gradient="transport"`` without ``commitment="every"``, in closed form; at ``c = 0`` the Euclidean estimator.
 
@@ -114,7 +116,7 @@ def transport_route(
     """
     learning = codebooks.requires_grad and torch.is_grad_enabled()
     with torch.no_grad():
-        steps = list(walk(z, gap, table, c, aggregation, codebooks.shape[0]))
+        steps = list(walk(z, gap, table, c, aggregation, codebooks.shape[0], choose))
         first, code_gaps = steps[0], torch.stack([s.code_gap for s in steps])
         weights = rows.stages(len(steps)).unsqueeze(-1)
         squared, factor = gradients.squared_distance(
