@@ -9,6 +9,7 @@ import pytest
 from ghrq.system import files
 from ghrq.system.errors import StoppedError, UserError
 from ghrq.training.run import Run, free_folder, runs
+from ghrq.training.train import train
 
 
 def test_create_and_open(tiny, tmp_path):
@@ -205,6 +206,13 @@ def test_checkpoints_with_strange_names_and_dead_links(tiny, tmp_path):
     other.mkdir()
     (other / "step-00000009").symlink_to("nowhere")
     assert runs(tmp_path)[0][3:5] == ("one", 3)
+
+
+def test_metrics_are_not_written_to_a_pipe(tiny, tmp_path):
+    run = Run.create(tmp_path / "run", tiny())
+    os.mkfifo(run.folder / "metrics.jsonl")
+    with pytest.raises(UserError, match=r"metrics\.jsonl is not a regular file: remove it"):
+        train(tiny(), run.folder, resume=True)
 
 
 def test_metrics_of_wrong_types_are_left_out(tiny, tmp_path):

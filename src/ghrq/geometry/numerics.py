@@ -117,14 +117,14 @@ def _ordinary(length: Tensor) -> bool:
 
 
 def _power_of_two(x: Tensor) -> Tensor:
-    """A power of 2, ``(..., 1)``, that scales each row of ``x (..., d)`` to a largest value between 1/2 and 1.
+    """A power of 2, ``(..., 1)``, that scales each row of ``x (..., d)`` to a largest value between 1 and 2.
 
     It is 1 for rows of ordinary length, and constant for the gradient.
     """
     with torch.no_grad():
         largest = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True)
-        exponent = torch.frexp(largest).exponent.clamp(-1000, 1000)
-        scale = torch.ldexp(torch.ones_like(largest), -exponent)
+        # Not frexp, which ONNX does not have.
+        scale = torch.exp2(-largest.log2().floor().clamp(-1000.0, 1000.0))
         return torch.where((largest > _SHORT) & (largest < _LONG) | (largest == 0.0), 1.0, scale)
 
 

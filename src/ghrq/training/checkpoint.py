@@ -103,8 +103,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint's own folder; :class:`DamagedCheckpointError` if its files are not what was written."""
     try:
-        sums = dict(line.split("  ")[::-1] for line in (path / _SUMS).read_text("utf-8").splitlines())
+        sums = dict(line.split("  ")[::-1] for line in files.read_text(path / _SUMS).splitlines())
         for name in (_MODEL, _TRAINING, _STATE):
+            if (path / name).exists() and not (path / name).is_file():  # a pipe would block
+                raise ValueError(f"{name} is not a regular file")
             if sums.get(name) != files.sha256(path / name):
                 raise ValueError(f"{name} has another checksum than {_SUMS}")
         tensors = safetensors.torch.load_file(path / _TRAINING)

@@ -166,6 +166,8 @@ class Run:
 
     def cut_metrics(self, stage: str, step: int) -> None:
         """Remove what ``stage`` logged after ``step``: these steps are about to be repeated."""
+        if self._metrics.exists() and not self._metrics.is_file():  # a pipe would block, once something is logged
+            raise UserError(f"{self._metrics} is not a regular file: remove it")
         if not processes.is_main() or not self._metrics.is_file():
             return
         kept = [line for line in self.metrics() if line.get("stage") != stage or line.get("step", 0) <= step]

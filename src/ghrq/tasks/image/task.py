@@ -96,7 +96,7 @@ class Image(Task):
         if not noted.exists():
             if processes.is_main():
                 files.write(noted, digest.hexdigest())
-        elif noted.read_text("utf-8") != digest.hexdigest():
+        elif files.read_text(noted) != digest.hexdigest():
             raise UserError(
                 f"the images in {self.recipe.data.source or self.recipe.data.name} are not those that the run in "
                 f"{self.run.folder} was begun with: restore them, or begin a new run"
