@@ -1,5 +1,6 @@
 """Depth dropout: how many stages each row uses in training, and what that means for its weights."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, Union, get_args
@@ -85,7 +86,7 @@ class RowWeights(NamedTuple):
 
         ``like``: a tensor of the type and on the device of the weights.
         """
-        count = shape.numel()
+        count = math.prod(shape)  # numel() would fix the batch size of an exported graph
         if mask is None:
             # Division keeps the batch size symbolic in an exported graph.
             weights = like.new_ones(count) / count
