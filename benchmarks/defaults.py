@@ -89,7 +89,7 @@ def digits(_: argparse.Namespace) -> Problem:
         decoder = [nn.Conv2d(8, 64, 1), nn.ReLU(), nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU()]
         return nn.Sequential(*encoder), nn.Sequential(*decoder, nn.Conv2d(32, 1, 3, padding=1))
 
-    return Problem(images[order[:1500]], images[order[1500:]], networks, 8, 32, 4, 300, 128, channel_dim=1)
+    return Problem(images[order[:1500]], images[order[1500:]], networks, 8, 32, 4, 300, 64, channel_dim=1)
 
 
 def mnist(given: argparse.Namespace) -> Problem:
@@ -102,7 +102,7 @@ def mnist(given: argparse.Namespace) -> Problem:
         decoder = [nn.Conv2d(16, 32, 1), nn.ReLU(), nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.ReLU()]
         return nn.Sequential(*encoder), nn.Sequential(*decoder, nn.ConvTranspose2d(16, 1, 4, 2, 1))
 
-    return Problem(images[:5000], images[5000:], networks, 16, 64, 4, 250, 64, channel_dim=1)
+    return Problem(images[:5000], images[5000:], networks, 16, 64, 4, 250, 32, channel_dim=1)
 
 
 def beauty(given: argparse.Namespace) -> Problem:
@@ -111,7 +111,7 @@ def beauty(given: argparse.Namespace) -> Problem:
     vectors = (vectors - vectors.mean(0)) / vectors.std()
     vectors = vectors[torch.randperm(len(vectors), generator=torch.Generator().manual_seed(7))]
     sizes = [vectors.shape[1], 512, 256, 128, 32]
-    return Problem(vectors[2000:], vectors[:2000], lambda: (MLP(sizes), MLP(sizes[::-1])), 32, 256, 3, 200, 256, 1e-3)
+    return Problem(vectors[2000:], vectors[:2000], lambda: (MLP(sizes), MLP(sizes[::-1])), 32, 256, 3, 200, 128, 1e-3)
 
 
 def hierarchy(given: argparse.Namespace) -> Problem:
@@ -135,7 +135,7 @@ def speech(given: argparse.Namespace) -> Problem:
     frames = frames @ torch.linalg.eigh(frames.mT @ frames).eigenvectors[:, -64:]
     frames = frames / frames.std()
     sizes = [64, 128, 32]
-    return Problem(frames[4000:], frames[:4000], lambda: (MLP(sizes), MLP(sizes[::-1])), 32, 1024, 12, 60, 512, 1e-3)
+    return Problem(frames[4000:], frames[:4000], lambda: (MLP(sizes), MLP(sizes[::-1])), 32, 1024, 12, 50, 256, 1e-3)
 
 
 PROBLEMS: dict[str, Callable[[argparse.Namespace], Problem]] = {

@@ -187,3 +187,20 @@ def test_a_start_with_few_codes_in_use_is_told():
         perplexity = rq.initialize(z)
     assert perplexity[0] == pytest.approx(3.0)
     assert any("less than a tenth" in warning for warning in rq.diagnose(z).warnings())
+
+
+@pytest.mark.parametrize("kind", ["calibrated", "euclidean"])
+def test_a_start_in_many_dimensions_works_or_says_how(kind):
+    torch.manual_seed(0)
+    rq = ResidualQuantizer(128, 16, 3, kind)
+    with pytest.warns(UserWarning, match="k-means had 10 vectors for each code, pass at least 100"):
+        rq.initialize(torch.randn(160, 128))
+    assert min(rq.initialize(torch.randn(1600, 128))) > 8
+
+
+@pytest.mark.parametrize("dim", [2, 8, 32])
+@pytest.mark.parametrize("norm", [0.1, 1.7, 5.0])
+def test_the_default_start_does_not_depend_on_the_norm(dim, norm):
+    torch.manual_seed(0)
+    rq = ResidualQuantizer(dim, 16, 3, "calibrated")
+    assert min(rq.initialize(torch.randn(1600, dim) * norm / dim**0.5)) > 8

@@ -14,6 +14,8 @@ from ghrq.quantizer.routes import squared_distance
 BOUNDARY_RADIUS = 0.99
 # A stage is healthy if its perplexity is at least this share of its codes.
 FEW_CODES = 0.1
+# With fewer, k-means in 64 dimensions and more gives most codes one vector, in flat space too.
+VECTORS_PER_CODE = 100
 # A share of the median norm that all vectors have in common; collapsed encoders have .94 and more.
 LARGE_OFFSET = 0.9
 
@@ -41,12 +43,14 @@ class Diagnosis:
     offset: float = 0.0
     """``‖mean‖ / median norm`` of the vectors: 0 if they lie around the origin, 1 if all are one constant."""
     codebook_size: int = 0
+    vectors: int = 0
+    """How many were measured."""
 
     def warnings(self) -> list[str]:
         """What is wrong, one sentence each, with the remedy; empty for a healthy quantizer."""
         found = []
         if min(self.perplexity) < FEW_CODES * self.codebook_size:
-            found.append(few_codes(self.perplexity, self.codebook_size))
+            found.append(few_codes(self.perplexity, self.codebook_size, self.vectors))
         if self.offset > LARGE_OFFSET:
             found.append(
                 f"the vectors are nearly one constant (offset {self.offset:.2f}): if the training loss no longer "
@@ -77,13 +81,16 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def few_codes(perplexity: list[float], size: int) -> str:
-    """The warning about stages that use few of their codes."""
+def few_codes(perplexity: list[float], size: int, vectors: int) -> str:
+    """The warning about stages that use few of their ``size`` codes, seen on so many ``vectors``."""
     idle = [f"stage {i}: {value:.1f}" for i, value in enumerate(perplexity, start=1) if value < FEW_CODES * size]
-    return (
-        f"less than a tenth of the {size} codes is in use (perplexity of {', '.join(idle)}): set radius=0.25 so that "
-        "points stay where codes can tell them apart, or use fewer codes"
+    few = vectors < VECTORS_PER_CODE * size
+    remedy = (
+        f"k-means had {vectors / size:.0f} vectors for each code, pass at least {VECTORS_PER_CODE}"
+        if few
+        else "set radius=0.25, so that points stay where codes can tell them apart"
     )
+    return f"less than a tenth of the {size} codes is in use (perplexity of {', '.join(idle)}): {remedy}, or use fewer codes"
 
 
 class Totals:
@@ -137,6 +144,7 @@ class Totals:
             boundary_fraction=float((radii[0] > BOUNDARY_RADIUS).double().mean()) if self._c > 0.0 else 0.0,
             offset=float((self._mean / count).norm() / norms.median().clamp(min=1e-30)),
             codebook_size=size,
+            vectors=count,
         )
 
 
