@@ -90,7 +90,8 @@ def few_codes(perplexity: list[float], size: int, vectors: int) -> str:
         if few
         else "set radius=0.25, so that points stay where codes can tell them apart"
     )
-    return f"less than a tenth of the {size} codes is in use (perplexity of {', '.join(idle)}): {remedy}, or use fewer codes"
+    stages = ", ".join(idle)
+    return f"less than a tenth of the {size} codes is in use (perplexity of {stages}): {remedy}, or use fewer codes"
 
 
 class Totals:

@@ -19,7 +19,7 @@ from ghrq.ids import Policy, Vocabulary
 from ghrq.quantizer import ResidualQuantizer
 from ghrq.quantizer.kinds import Kind
 from ghrq.system import pretrained
-from ghrq.system.checks import at_least, one_of
+from ghrq.system.checks import at_least, check_codes, one_of
 from ghrq.system.errors import UserError
 from ghrq.system.progress import make_progress
 from ghrq.tokenizer.engines import ENGINES, Engine
@@ -215,6 +215,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         codes = ids.detach().cpu() if isinstance(ids, Tensor) else torch.from_numpy(np.array(ids))
         if codes.dim() != 2:
             raise UserError(f"expected codes of shape (n, depth), got shape {tuple(codes.shape)}")
+        check_codes(codes, self.quantizer_.num_stages, self.quantizer_.codebook_size)  # -1 is no code of an ID
         parts = []
         with make_progress().patient_bar("decoding", len(codes), "rows") as bar, torch.no_grad():
             for part in codes.split(_DECODE_ROWS):
