@@ -8,14 +8,13 @@ from torch import Tensor
 
 from ghrq.geometry import ball
 from ghrq.geometry.gradients import to_ball
+from ghrq.geometry.kmeans import perplexity
 from ghrq.quantizer.cascade import Aggregation, aggregate, prefixes, residual
 from ghrq.quantizer.routes import squared_distance
 
 BOUNDARY_RADIUS = 0.99
 # A stage is healthy if its perplexity is at least this share of its codes.
 FEW_CODES = 0.1
-# With fewer, k-means in 64 dimensions and more gives most codes one vector, in flat space too.
-VECTORS_PER_CODE = 100
 # A share of the median norm that all vectors have in common; collapsed encoders have .94 and more.
 LARGE_OFFSET = 0.9
 
@@ -43,14 +42,12 @@ class Diagnosis:
     offset: float = 0.0
     """``‖mean‖ / median norm`` of the vectors: 0 if they lie around the origin, 1 if all are one constant."""
     codebook_size: int = 0
-    vectors: int = 0
-    """How many were measured."""
 
     def warnings(self) -> list[str]:
         """What is wrong, one sentence each, with the remedy; empty for a healthy quantizer."""
         found = []
         if min(self.perplexity) < FEW_CODES * self.codebook_size:
-            found.append(few_codes(self.perplexity, self.codebook_size, self.vectors))
+            found.append(few_codes(self.perplexity, self.codebook_size))
         if self.offset > LARGE_OFFSET:
             found.append(
                 f"the vectors are nearly one constant (offset {self.offset:.2f}): if the training loss no longer "
@@ -70,8 +67,8 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = ["stage  d²(ẑ,z)    usage  perplexity  code radius  residual radius"]
         columns = (self.residual_error, self.usage, self.perplexity, self.code_radius, self.residual_radius)
-        for i, (error, usage, perplexity, code, left) in enumerate(zip(*columns, strict=True), start=1):
-            lines.append(f"{i:5d}  {error:9.4g}  {usage:5.1%}  {perplexity:10.1f}  {code:11.3f}  {left:15.3f}")
+        for i, (error, usage, even, code, left) in enumerate(zip(*columns, strict=True), start=1):
+            lines.append(f"{i:5d}  {error:9.4g}  {usage:5.1%}  {even:10.1f}  {code:11.3f}  {left:15.3f}")
         lines.append(
             f"telescoping error {self.telescoping_error:.2g}, radius {self.radius['median']:.3f} (median) "
             f"{self.radius['greatest']:.6f} (greatest), beyond {BOUNDARY_RADIUS}: {self.boundary_fraction:.1%}, "
@@ -81,17 +78,13 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def few_codes(perplexity: list[float], size: int, vectors: int) -> str:
-    """The warning about stages that use few of their ``size`` codes, seen on so many ``vectors``."""
-    idle = [f"stage {i}: {value:.1f}" for i, value in enumerate(perplexity, start=1) if value < FEW_CODES * size]
-    few = vectors < VECTORS_PER_CODE * size
-    remedy = (
-        f"k-means had {vectors / size:.0f} vectors for each code, pass at least {VECTORS_PER_CODE}"
-        if few
-        else "set radius=0.25, so that points stay where codes can tell them apart"
+def few_codes(values: list[float], size: int) -> str:
+    """The warning about stages that use few of their ``size`` codes."""
+    idle = [f"stage {i}: {value:.1f}" for i, value in enumerate(values, start=1) if value < FEW_CODES * size]
+    return (
+        f"less than a tenth of the {size} codes is in use (perplexity of {', '.join(idle)}): set radius=0.25, so that "
+        "points stay where codes can tell them apart, or use fewer codes if there are few different vectors"
     )
-    stages = ", ".join(idle)
-    return f"less than a tenth of the {size} codes is in use (perplexity of {stages}): {remedy}, or use fewer codes"
 
 
 class Totals:
@@ -145,13 +138,7 @@ class Totals:
             boundary_fraction=float((radii[0] > BOUNDARY_RADIUS).double().mean()) if self._c > 0.0 else 0.0,
             offset=float((self._mean / count).norm() / norms.median().clamp(min=1e-30)),
             codebook_size=size,
-            vectors=count,
         )
-
-
-def perplexity(shares: Tensor) -> Tensor:
-    """``exp`` of the entropy of ``shares (..., K)``: ``(...)``."""
-    return (-torch.special.xlogy(shares, shares).sum(-1)).exp()
 
 
 def _radius(x: Tensor, c: float) -> Tensor:

@@ -283,7 +283,7 @@ class ResidualQuantizer(Coder, Pretrained):
         if self.midpoints is not None:
             self.midpoints.restart(self.codebooks)
         if min(start.perplexity) < FEW_CODES * self.codebook_size:
-            warnings.warn(few_codes(start.perplexity, self.codebook_size, len(v)), stacklevel=3)
+            warnings.warn(few_codes(start.perplexity, self.codebook_size), stacklevel=3)
         return start.perplexity
 
     def freeze(self, frozen: bool = True) -> Self:

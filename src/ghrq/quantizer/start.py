@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball
-from ghrq.geometry.kmeans import kmeans
+from ghrq.geometry.kmeans import kmeans, perplexity
 from ghrq.geometry.nearest import code_table
 from ghrq.quantizer.cascade import Aggregation, residual, walk
-from ghrq.quantizer.diagnosis import perplexity
 
 
 class Start(NamedTuple):
