@@ -20,8 +20,8 @@ _DRAWN_FROM, _MOVED_ON, _DIRECTIONS = 32, 64, 128
 # How far a centre without points moves from the centre of another group towards one of its points.
 _SPLIT = 0.1
 
-# If the perplexity of the groups is below _UNEVEN of their number, groups below _TINY of a fair share start anew.
-_UNEVEN, _TINY = 0.5, 0.2
+# If the perplexity of the groups is below _UNEVEN of their number, groups of up to _TINY points start anew.
+_UNEVEN, _TINY = 0.5, 2.0
 
 # Initial centres are drawn in this many rounds, by the distances to the centres of all earlier rounds.
 _ROUNDS = 32
@@ -99,9 +99,8 @@ def _least_count(counts: Tensor) -> float:
     In high dimensions a large group has its centre near the origin, which is the nearest one for nearly all points; the
     other centres keep one point each.
     """
-    fair = float(counts.sum()) / len(counts)
     few = float(perplexity(counts / counts.sum())) < _UNEVEN * len(counts)
-    return _TINY * fair if few else 0.0
+    return min(_TINY, 0.2 * float(counts.sum()) / len(counts)) if few else 0.0
 
 
 def perplexity(shares: Tensor) -> Tensor:
