@@ -26,9 +26,9 @@ class ArrayHeader(NamedTuple):
 
 
 def read_headers(path: Path) -> dict[str, ArrayHeader]:
-    """Name, shape and type of the arrays. One that is packed too tightly or takes too much memory is a :class:`UserError`.
+    """Name, shape and type of the arrays. One that is too large for its file or the memory is an error.
 
-    Everything else that is wrong raises whatever numpy and zipfile raise.
+    That is a :class:`UserError`; everything else that is wrong raises whatever numpy and zipfile raise.
     """
     found = {}
     with zipfile.ZipFile(path) as content:
