@@ -165,6 +165,10 @@ class ResidualQuantizer(Coder, Pretrained):
         Returns:
             ``z_hat (..., dim)`` close to ``z``, ``codes (..., num_stages)``, ``loss ()``.
 
+        ``z_hat`` is ``decode(codes)``: in float64 to the last bit. In float32 the codes are summed in float32 here, in
+        float64 there, which would cost up to half of a step. The two agree to about 1e-5 while the distances of a
+        tuple's codes from the origin sum to at most 48; codes on the boundary are 17 away.
+
         """
         check_vectors(z, self.dim, mask)
         if mask is not None:

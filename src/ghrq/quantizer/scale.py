@@ -15,6 +15,9 @@ DECAY = 0.99
 # Longer vectors count as this long: the multiplier and its inverse are float32.
 _LONGEST = 1e30
 
+# Of a saved scale: no smaller one comes of vectors that count as at most that long; the weight is that of an average.
+_LEAST, _HEAVIEST = 1e-35, 1.001
+
 
 class EncoderScale(nn.Module):
     """A multiplier ``s`` on tangent vectors such that their median radius on the ball is 0.5.
@@ -64,5 +67,8 @@ class EncoderScale(nn.Module):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        if not self.total.is_meta and not self.forward() > 0.0:
-            raise ValueError("the encoder scale is not above 0, so all vectors would be one point")
+        if not self.total.is_meta and not (self.forward() > _LEAST and 0.0 <= self.weight <= _HEAVIEST):
+            raise ValueError(
+                f"the encoder scale is {float(self.forward()):.3g}, its weight {float(self.weight):.3g}: not those of "
+                "an average, all vectors would be one point"
+            )
