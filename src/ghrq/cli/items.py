@@ -59,7 +59,7 @@ def fit(
         Literal["kmeans", "autoencoder"],
         typer.Option(
             help="kmeans, or autoencoder: an RQ-VAE, which fits this table more closely, and items that come later "
-            "no better, in about four times the time."
+            "no better, in about five times the time."
         ),
     ] = "kmeans",
     epochs: Annotated[int | None, typer.Option(min=1, help="Of the autoencoder: passes over the table.")] = None,
