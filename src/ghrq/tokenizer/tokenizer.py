@@ -47,7 +47,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         num_stages: number of codes of each vector.
         codebook_size: number of codes of each stage; ``fit`` needs at least as many rows.
         engine: ``"kmeans"``, residual k-means on the ball (seconds to minutes for 100,000 vectors), or
-            ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about four times as long. It fits the
+            ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about five times as long. It fits the
             rows of ``fit`` more closely, and other rows no better.
         curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. Vectors are scaled to a median radius of
             0.5 on the ball.
