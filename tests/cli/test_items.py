@@ -437,6 +437,7 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["encode", "TOK", "ITEMS", "--out", "/proc/ids.parquet"], "cannot write /proc/ids.parquet"),
         (["encode", "gone", "ITEMS", "--out", "ids.parquet"], "there is no tokenizer gone: 'ghrq fit' makes one"),
         (["encode", "full", "ITEMS", "--out", "ids.parquet"], "full"),
+        (["encode", "ITEMS", "TOK", "--out", "ids.parquet"], "is a file, not a tokenizer: name the folder of the"),
         (["encode", "TOK", "ITEMS", "--column", "price", "--out", "i.npy"], "'price' has vectors of 1 numbers"),
         (["decode", "TOK", "ITEMS", "--out", "v.npy"], "no column 'codes' but item_id, embedding, category, price"),
         (["decode", "TOK", "TOK/ids.parquet", "--out", "v.npy", "--depth", "4"], "--depth 4: expected 1 to 3"),
@@ -472,6 +473,14 @@ def test_mistakes_are_one_line_and_code_2(arguments, message, ghrq, fitted, tmp_
     if "Invalid value" not in err:  # typer shows the usage before it
         assert len(err.splitlines()) == 1
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["tok", "tok/ids.parquet"])
+def test_ids_are_no_embeddings(name, ghrq, fitted, tmp_path):
+    code, out, err = ghrq("fit", fitted / name, "--out", "again", *FIT)
+    assert (code, out) == (2, "")
+    assert f"{name} holds the IDs of 'ghrq encode', not embeddings: name the table of embeddings" in err
+    assert not (tmp_path / "again").exists()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])

@@ -308,7 +308,12 @@ def test_missing_columns_name_the_nearest(tmp_path, vectors):
     fails(tmp_path / "two.parquet", "several columns of vectors, a, b: say where", column=None, id_column=None)
     fails(tmp_path / "two.parquet", "column 'c' holds bool, expected a list of numbers", column="c", id_column=None)
     pq.write_table(pa.table({"x": [1.0], "y": [2.0]}), tmp_path / "none.parquet")
-    fails(tmp_path / "none.parquet", "no column of lists: say where .* --column, one of x, y", None, None)
+    fails(
+        tmp_path / "none.parquet",
+        "no column of lists: say where .* --column, one of x, y, or several .* 'emb_\\*'",
+        None,
+        None,
+    )
     pq.write_table(pa.table({f"emb_{i}": [1.0] for i in range(10)}), tmp_path / "many.parquet")
     fails(tmp_path / "many.parquet", "no column 'emb_x': --column takes one of", "emb_x", None)
     pq.write_table(pa.table({f"embedding_{i}": [1.0] for i in range(10)}), tmp_path / "many.parquet")

@@ -122,6 +122,7 @@ def test_a_prefix_of_the_codes_and_a_tie_break_token(blobs, fitted):
     assert (longer.reconstruction, longer.neighbours) == (whole.reconstruction, whole.neighbours)
     assert longer.labels == whole.labels
     assert [len(row) for row in longer.summary()] == [9 - 1] * 5
+    assert [row[0] for row in longer.summary()] == ["depth", "1", "2", "3", "tie-break"]
 
 
 # --- neighbours --------------------------------------------------------------------------------------------------
@@ -229,6 +230,11 @@ def test_the_result_is_ready_for_json_and_for_the_terminal(blobs, fitted):
     assert cells["error / variance"] == f"{found.reconstruction.relative[1]:.3f}"
     assert cells["AMI, level 2"] == f"{found.labels[1].codes.ami[1]:.3f}"
     assert cells["unique"] == f"{100 * found.uniqueness[1]:.1f}%"
+
+
+def test_equal_vectors_share_every_code_in_plain_percent():
+    found = quality(np.zeros((20, 2), np.int64), np.ones((20, 3), np.float32))
+    assert found.summary()[1][-1] == "100.0% (100.0%)"
 
 
 def test_bad_input_is_said_plainly(blobs, fitted):

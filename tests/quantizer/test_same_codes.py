@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ghrq import ResidualQuantizer
+from ghrq.geometry import ball
 from ghrq.quantizer import KINDS
 
 
@@ -52,3 +53,29 @@ def test_z_hat_is_the_decode_of_the_codes(kind, size):
     rq = quantizer(kind)
     z_hat, codes, _ = rq(torch.randn(50, 8) * size)
     torch.testing.assert_close(rq.decode(codes), z_hat.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["ghrq", "naive", "hra-only"])
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 5e-5), (torch.float64, 0.0)])
+def test_z_hat_is_the_decode_of_codes_as_far_out_as_the_docstring_says(kind, dtype, error):
+    stages, away = 16, 48.0
+    rq = quantizer(kind, dim=4, size=16, stages=stages, dtype=dtype)
+    with torch.no_grad():
+        directions = torch.nn.functional.normalize(torch.randn_like(rq.codebooks), dim=-1)
+        rq.codebooks.copy_(ball.expmap0(directions * away / 2.0 / stages))
+        z_hat, codes, _ = rq(torch.randn(200, 4, dtype=dtype) * 8.0)
+    torch.testing.assert_close(z_hat, rq.decode(codes), rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stages", [16, 64])
+def test_codes_on_the_boundary_give_finite_vectors(kind, stages):
+    """Without a gradient, gaps of sums were rounded to 0 in float32."""
+    rq = quantizer(kind, dim=32, size=8, stages=stages)
+    with torch.no_grad():
+        if rq.curvature > 0.0:
+            rq.codebooks.copy_(ball.project(rq.codebooks * 1e3))
+        z_hat, codes, loss = rq(torch.randn(9, 32))
+    assert z_hat.isfinite().all()
+    assert loss.isfinite()
+    assert rq.decode(codes).isfinite().all()

@@ -208,7 +208,7 @@ def test_codes_that_are_hardly_used_are_pointed_out(tmp_path):
     codes = np.stack((np.arange(16), np.arange(16) % 2), axis=1)
     read = texts(write_page(quality(codes, tokenizer=rq), tmp_path).read_text("utf-8"))
     assert "Verdict: good, but with more codes than needed. Fit again with fewer stages, --stages 1:" in read
-    assert "stage 2 uses only 12% of its codes." in read
+    assert "stage 2 uses only 12.5% of its codes." in read
     assert "stage 1 uses" not in read
 
 

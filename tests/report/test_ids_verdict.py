@@ -35,7 +35,7 @@ def test_without_vectors_the_verdict_says_what_was_not_checked():
     found = judge(quality(codes))
     assert found.verdict == "fine"
     assert "--items" in found.advice
-    assert [check.name for check in found.checks] == ["distinct tuples per item", "codes used, stage 1 (the least)"]
+    assert [check.name for check in found.checks] == ["distinct tuples per item", "codes used, stage 1 (the fewest)"]
 
 
 def test_collisions_ask_for_one_stage_more(clusters):
@@ -48,6 +48,26 @@ def test_the_tie_break_token_does_not_hide_collisions(clusters):
     tokenizer = Tokenizer(num_stages=1, codebook_size=8).fit(clusters)
     codes = np.concatenate((tokenizer.encode(clusters), np.arange(len(clusters))[:, None]), axis=1)
     assert judge(quality(codes, tokenizer=tokenizer)).verdict == "too many collisions"
+
+
+def test_equal_vectors_are_named_as_the_cause():
+    found = judge(measured(np.ones((40, 4), np.float32), None, 8))
+    assert found.verdict == "all vectors are equal"
+    assert "--column" in found.advice
+
+
+def test_neighbours_are_judged_fairly_if_random_pairs_share_much(clusters):
+    near = measured(clusters, None, 64).neighbours
+    found = measured(clusters, None, 64, neighbours=replace(near, mean_length=1.9, mean_length_random=1.0))
+    assert judge(found).checks[1].passed
+    found = measured(clusters, None, 64, neighbours=replace(near, mean_length=1.1, mean_length_random=1.0))
+    assert judge(found).verdict == "the codes do not follow the vectors"
+
+
+def test_a_small_share_of_used_codes_is_not_shown_as_none(clusters):
+    found = measured(clusters, None, 64)
+    advice = judge(replace(found, usage=[1.0, 0.004])).advice
+    assert "uses only 0.4% of its codes" in advice
 
 
 def test_copies_of_vectors_are_no_fault_of_the_codes(clusters):

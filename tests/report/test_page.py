@@ -82,6 +82,6 @@ def test_an_example_shows_each_depth_with_its_codes():
     codes = [re.findall(r">([\d·]+)<", row) for row, _ in rows]
     assert codes == [["43", "·", "·", "·"], ["43", "114", "·", "·"], ["43", "114", "81", "·"]]
     names = [re.sub(r"<[^>]+>", "", names) for _, names in rows]
-    assert names == ["wolf, fox", "wolf", "no other"]
+    assert names == ["wolf; fox", "wolf", "no other"]
     assert "dog &lt;1&gt;" in html
     assert "a member &amp; more" in html

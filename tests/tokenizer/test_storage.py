@@ -227,6 +227,13 @@ def test_parameters_that_this_version_does_not_know_are_refused(folder):
         refused(folder, "config.json", *(["magic"] if "magic" in change else []))
 
 
+@pytest.mark.parametrize("names", [True, -1, "abc", [[]], {"a": 1}, ["a"], [None] * 8, [1] * 8])
+def test_feature_names_that_are_none_are_refused(names, folder):
+    config, weights = pretrained.load(folder, Tokenizer._format)
+    pretrained.save(folder, Tokenizer._format, {**config, "feature_names": names}, weights, force=True)
+    refused(folder, "config.json", "feature_names", "again")
+
+
 def write_unchecked(folder, monkeypatch, **changes):
     """The tokenizer in ``folder`` with other tensors, under right checksums."""
     config, weights = pretrained.load(folder, Tokenizer._format)
@@ -251,6 +258,9 @@ def test_values_that_mean_nothing_are_refused(folder, tokenizer, monkeypatch):
         ("standard.scale", torch.tensor(0.0), "scale"),
         ("standard.scale", torch.tensor(-1.0), "scale"),
         ("quantizer.scale.total", torch.tensor(0.0), "scale"),
+        ("quantizer.scale.total", torch.tensor(1e-38), "scale"),
+        ("quantizer.scale.weight", torch.tensor(1e38), "scale"),
+        ("quantizer.scale.weight", torch.tensor(-1.0), "scale"),
         ("quantizer.convention", torch.tensor([0, 10**18]), "unknown aggregation"),
         ("quantizer.codebooks", state["quantizer.codebooks"].to(torch.int8), "torch.int8"),
     ]:

@@ -83,7 +83,11 @@ def encode(
     ]
     of = "the image" if len(images) == 1 else "the images, on average"
     own = tokenizer.config.test_error
-    known = "unknown for this model" if own is None else f"{own:.2g} for the images it was tested on"
+    known = (
+        "unknown for this model until 'ghrq eval' of its run"
+        if own is None
+        else f"{own:.2g} for the images it was tested on"
+    )
     lost = ("error", f"{sum(errors.values()) / len(errors):.2g} for {of}, {known} (mean squared, pixels from 0 to 1)")
     _print_written(found, outputs, lost)
 
@@ -122,7 +126,7 @@ def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> lis
     if not out.is_dir() and (out.suffix.lower() in formats or os.path.lexists(out)):
         if len(inputs) == 1:
             raise UserError(f"--out {out} is no folder: name one, or a file that ends in {formats[0]}")
-        raise UserError(f"--out {out} is one file for {len(inputs)}: name a folder")
+        raise UserError(f"--out {out} is one file for {len(inputs)} inputs: name a folder")
     outputs = [out / f"{path.stem}{formats[0]}" for path in inputs]
     for place, output in enumerate(outputs):
         if output in outputs[:place]:

@@ -59,7 +59,7 @@ def fit(
         Literal["kmeans", "autoencoder"],
         typer.Option(
             help="kmeans, or autoencoder: an RQ-VAE, which fits this table more closely, and items that come later "
-            "no better, in about four times the time."
+            "no better, in about five times the time."
         ),
     ] = "kmeans",
     epochs: Annotated[int | None, typer.Option(min=1, help="Of the autoencoder: passes over the table.")] = None,
@@ -169,7 +169,7 @@ def encode(
         write_skipped(_skipped_file(out), table)
     bulk.write_codes(out, table, codes, model, progress)
     if collisions == "append":
-        counted = f"{int((codes[:, -1] == 0).sum()):,} distinct tuples, items of one distinguished by a last token"
+        counted = f"{int((codes[:, -1] == 0).sum()):,} distinct tuples; a last token numbers items with equal ones"
     else:
         counted = f"{count_distinct(codes):,} distinct tuples"
     skipped = _skipped(table, out, on_bad)
@@ -278,6 +278,10 @@ def _load(folder: Path) -> "Tokenizer":
 
     restore(folder)
     if not folder.is_dir():
+        if folder.exists():
+            raise UserError(
+                f"{folder} is a file, not a tokenizer: name the folder of the tokenizer first, then the table"
+            )
         raise UserError(f"there is no tokenizer {folder}: 'ghrq fit' makes one")
     with _errors_name(folder):
         return Tokenizer.load(folder)
@@ -324,7 +328,8 @@ def _skipped(table: "VectorTable", out: Path, on_bad: "OnBad") -> list[tuple[str
 def _unchecked(codes: "VectorTable") -> list[tuple[str, str]]:
     """What to say of codes that do not say which tokenizer made them."""
     unknown = "tokenizer" not in codes.manifest
-    return [("not checked", f"that this tokenizer made {codes.path}, which does not say so")] if unknown else []
+    text = f"whether this tokenizer made {codes.path}: only Parquet files of 'ghrq encode' say which one did"
+    return [("not checked", text)] if unknown else []
 
 
 def _check_folder(out: Path, items: Path, force: bool) -> None:

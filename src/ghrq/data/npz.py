@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ghrq.system.memory import check_room
+from ghrq.system.unpacking import check_unpacked
 
 
 class ArrayHeader(NamedTuple):
@@ -25,9 +26,9 @@ class ArrayHeader(NamedTuple):
 
 
 def read_headers(path: Path) -> dict[str, ArrayHeader]:
-    """Name, shape and type of the arrays. One that takes more memory than is free is a :class:`UserError`.
+    """Name, shape and type of the arrays. One that is too large for its file or the memory is an error.
 
-    Everything else that is wrong raises whatever numpy and zipfile raise.
+    That is a :class:`UserError`; everything else that is wrong raises whatever numpy and zipfile raise.
     """
     found = {}
     with zipfile.ZipFile(path) as content:
@@ -43,6 +44,7 @@ def read_headers(path: Path) -> dict[str, ArrayHeader]:
                 if min(shape, default=0) < 0 or header.nbytes != member.file_size - file.tell():
                     raise ValueError(f"{member.filename} has not as many bytes as an array of shape {shape}")
             name = member.filename.removesuffix(".npy")
+            check_unpacked(path, path.stat().st_size, header.nbytes)
             check_room(header.nbytes, f"{path}: the array {name!r}", "use a machine with more memory")
             found[name] = header
     return found

@@ -166,6 +166,7 @@ def distance_from_length(length: Tensor, gaps: Tensor, c: Curvature) -> Tensor:
 def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
     """Every distance between ``x (N, d)`` and ``codes (K, d)``: ``(N, K)``, computed exactly in float64.
 
+    Vectors longer than 1e150, far outside the ball, overflow: :func:`project` them first.
     For tests and small work; :func:`ghrq.geometry.nearest.nearest` finds the nearest code by one matrix product.
     """
     dtype = numerics.result_type(x, codes)
@@ -283,7 +284,8 @@ def discounted_transport_with_gaps(
 def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Tensor:
     """Weighted gyromidpoint of the points ``x (..., n, d)`` with ``weights (..., n)`` (default: equal): ``(..., d)``.
 
-    ``m = s / (t + √(t² - c‖s‖²))`` with ``s = Σ wλx`` and ``t = Σ w(λ - 1)``.
+    ``m = s / (t + √(t² - c‖s‖²))`` with ``s = Σ wλx`` and ``t = Σ w(λ - 1)``. Vectors longer than 1e150, far outside
+    the ball, overflow: :func:`project` them first.
     """
     dtype = numerics.result_type(x)
     x, c = numerics.computable(x), numerics.checked(c)

@@ -37,7 +37,8 @@ def from_ball(point: Tensor, gap: Tensor, c: float) -> Tensor:
         return point
     if gap.requires_grad:
         return ball.logmap0_with_gap(point, gap, c)
-    return _FromBall.apply(point, gap.to(point.dtype), c)[0]
+    # float32 rounds small float64 gaps to 0, of which there is no logarithm.
+    return _FromBall.apply(point, gap.to(point.dtype).clamp(min=numerics.least_gap(point.dtype)), c)[0]
 
 
 class _ToBall(torch.autograd.Function):

@@ -51,6 +51,11 @@ def wide_dtype(x: Tensor) -> torch.dtype:
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
+def least_gap(dtype: torch.dtype) -> float:
+    """The least gap that a chain of points on the boundary may come to: its product with a point's gap is not 0."""
+    return 1e-30 if dtype == torch.float32 else 1e-290
+
+
 def checked(c: Curvature) -> Curvature:
     """The curvature, at least 0, ready to be multiplied with per-row numbers."""
     if isinstance(c, Tensor):

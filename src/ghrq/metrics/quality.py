@@ -106,7 +106,7 @@ class Quality:
         """A short table for the terminal: the heading, then a row for each depth."""
         depths = range(len(self.usage))
         columns = {
-            "depth": [str(m + 1) for m in depths],
+            "depth": [str(m + 1) if m < self.stages else "tie-break" for m in depths],
             "usage": [f"{value:.1%}" for value in self.usage],
             "perplexity": [f"{self.perplexity[m]:.1f} of {self.codebook_size[m]}" for m in depths],
             "unique": [f"{value:.1%}" for value in self.uniqueness],
@@ -116,11 +116,16 @@ class Quality:
             columns["error / variance"] = [f"{value:.3f}" for value in self.reconstruction.relative]
         if self.neighbours is not None:
             pairs = zip(self.neighbours.shared, self.neighbours.shared_random, strict=True)
-            columns["neighbours share (random)"] = [f"{value:.1%} ({100 * random:.2g}%)" for value, random in pairs]
+            columns["neighbours share (random)"] = [f"{value:.1%} ({percent(random)})" for value, random in pairs]
         for level in filter(lambda level: level.informative, self.labels):
             columns[f"AMI, {level.level}"] = [f"{value:z.3f}" for value in level.codes.ami]
         rows = [[column[m] if m < len(column) else "" for column in columns.values()] for m in depths]
         return [list(columns), *rows]
+
+
+def percent(share: float) -> str:
+    """In percent; two digits of a small share, so that little is not shown as nothing."""
+    return f"{share:.1%}" if share >= 0.1 else f"{100 * share:.2g}%"
 
 
 def quality(

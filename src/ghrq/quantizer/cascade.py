@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ghrq.geometry import ball
+from ghrq.geometry import ball, numerics
 from ghrq.geometry.nearest import CodeTable, Nearest, search
 
 Aggregation = Literal["nested", "chained"]
@@ -54,7 +54,7 @@ def aggregate(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps:
             total, gap = ball.mobius_add_with_gaps(parts[i], gaps[i], total, gap, c)
         else:
             total, gap = ball.mobius_add_with_gaps(total, gap, parts[i], gaps[i], c)
-        gap = gap.clamp(min=_least_gap(gap))
+        gap = gap.clamp(min=numerics.least_gap(gap.dtype))
     return Sum(total, gap)
 
 
@@ -74,11 +74,6 @@ def prefixes(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: 
         total, gap = ball.mobius_add_with_gaps(part, part_gap, total, gap, c)
         total, gap = torch.cat((part, total), dim=-2), torch.cat((part_gap, gap), dim=-2)
     return Sum(total, gap)
-
-
-def _least_gap(gap: Tensor) -> float:
-    """The least gap that a chain of codes on the boundary may come to: its product with a code's gap is not 0."""
-    return 1e-30 if gap.dtype == torch.float32 else 1e-290
 
 
 class Step(NamedTuple):
@@ -133,4 +128,4 @@ def walk(
         chained = None if aggregation == "nested" else (difference * (gap / denominator)).addcmul_(r, norm, value=c)
         toward = difference.mul_(code_gap / denominator).addcmul_(code, norm, value=-c)
         yield Step(chosen, code, code_gap, r, gap, toward, square)
-        r, gap = toward if chained is None else chained, (gaps / denominator).clamp_(min=_least_gap(gap))
+        r, gap = toward if chained is None else chained, (gaps / denominator).clamp_(min=numerics.least_gap(gap.dtype))

@@ -188,6 +188,10 @@ class ResidualQuantizer(Coder, Pretrained):
         Returns:
             ``z_hat (..., dim)`` close to ``z``, ``codes (..., num_stages)``, ``loss ()``.
 
+        ``z_hat`` is ``decode(codes)``: in float64 to the last bit. In float32 the codes are summed in float32 here, in
+        float64 there, to keep training steps short. The two agree to about 1e-5 while the distances of a
+        tuple's codes from the origin sum to at most 48; codes on the boundary are 17 away.
+
         """
         if self.training:
             _refuse_recomputation()

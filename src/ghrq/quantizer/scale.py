@@ -19,6 +19,9 @@ FAST_DECAY = 0.9
 # Longer vectors count as this long: the multiplier and its inverse are float32.
 _LONGEST = 1e30
 
+# Of a saved scale: no smaller one comes of vectors that count as at most that long; the weight is that of an average.
+_LEAST, _HEAVIEST = 1e-35, 1.001
+
 
 def target_radius(
     radius: float | None, scale_control: bool | None, default: float | None, curvature: float, units: Units
@@ -109,8 +112,11 @@ class EncoderScale(MovingAverage):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        if not self.total.is_meta and not self.forward() > 0.0:
-            raise ValueError("the encoder scale is not above 0, so all vectors would be one point")
+        if not self.total.is_meta and not (self.forward() > _LEAST and 0.0 <= self.weight <= _HEAVIEST):
+            raise ValueError(
+                f"the encoder scale is {float(self.forward()):.3g}, its weight {float(self.weight):.3g}: not those of "
+                "an average of finite vectors"
+            )
 
 
 class EncoderMean(MovingAverage):

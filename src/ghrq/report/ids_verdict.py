@@ -6,13 +6,14 @@ docs/semantic-ids.md has the same rules in words.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ghrq.metrics.quality import Quality
+from ghrq.metrics.quality import Quality, percent
 
 # Least share of the (distinct) vectors that have a tuple of their own, most error as a share of the variance, and least
 # share of a codebook that is used.
 DISTINCT, ERROR, USED = 0.95, 0.5, 0.5
 
-# Neighbours have to share this many times as many first codes as random pairs.
+# Neighbours have to share this many times as many first codes as random pairs, or be halfway from those to all codes:
+# with few codes, random pairs already share many.
 NEIGHBOURS = 2.0
 
 # The last stage is of no use if the tuples without it are nearly as distinct and decode with nearly the same error.
@@ -48,12 +49,27 @@ class Verdict:
 
 def judge(quality: Quality) -> Verdict:
     """Check what was measured: collisions and usage always, errors and neighbours where there are vectors."""
-    checks = [_distinct(quality), *_neighbours(quality), *_error(quality), _usage(quality), *_last_stage(quality)]
+    checks = [
+        *_equal(quality),
+        _distinct(quality),
+        *_neighbours(quality),
+        *_error(quality),
+        _usage(quality),
+        *_last_stage(quality),
+    ]
     failed = next((check for check in checks if not check.passed), None)
     if failed is not None:
         return Verdict(failed.verdict, failed.advice, checks)
     more = "" if quality.neighbours else " Errors and neighbours were not checked: --items gives the vectors for it."
     return Verdict("fine", f"Use these IDs as they are.{more}", checks)
+
+
+def _equal(quality: Quality) -> list[Check]:
+    """A check that is shown only if it failed: without differences, the other checks mean nothing."""
+    if quality.distinct_vectors != 1 or quality.items == 1:
+        return []
+    advice = "Check the column of vectors (--column) and what computed it: no codes can tell these items apart."
+    return [Check("distinct vectors", "1", "at least 2", False, "all vectors are equal", advice)]
 
 
 def _distinct(quality: Quality) -> Check:
@@ -64,7 +80,7 @@ def _distinct(quality: Quality) -> Check:
     if _used(quality, poor) < USED:
         advice = (
             f"Look for outliers and nearly equal vectors, then fit again: items share tuples although stage {poor + 1} "
-            f"uses only {quality.usage[poor]:.0%} of its codes."
+            f"uses only {percent(quality.usage[poor])} of its codes."
         )
     else:
         advice = f"Fit again with one stage more, --stages {stages + 1}, to tell items apart."
@@ -77,12 +93,13 @@ def _neighbours(quality: Quality) -> list[Check]:
     near = quality.neighbours
     if near is None:
         return []
+    bound = min(NEIGHBOURS * near.mean_length_random, (near.mean_length_random + quality.stages) / 2)
     return [
         Check(
             "first codes shared by neighbours",
             f"{near.mean_length:.2f} (random pairs {near.mean_length_random:.2g})",
-            f"{NEIGHBOURS:.0f} × random pairs",
-            near.mean_length >= NEIGHBOURS * near.mean_length_random,
+            f"at least {bound:.2g}",
+            near.mean_length >= bound,
             "the codes do not follow the vectors",
             "Check that --items is the table these IDs were made from; if it is, fit the tokenizer on it again.",
         )
@@ -115,9 +132,9 @@ def _usage(quality: Quality) -> Check:
         change = f"fewer stages, --stages {poor}"
     else:
         change = f"smaller codebooks, --codes {min(enough, max(1, size // 2))}"
-    advice = f"Fit again with {change}: stage {poor + 1} uses only {quality.usage[poor]:.0%} of its codes."
+    advice = f"Fit again with {change}: stage {poor + 1} uses only {percent(quality.usage[poor])} of its codes."
     share = _used(quality, poor)
-    name = f"codes used, stage {poor + 1} (the least)"
+    name = f"codes used, stage {poor + 1} (the fewest)"
     return Check(
         name, f"{share:.1%}", f"at least {USED:.0%}", share >= USED, "good, but with more codes than needed", advice
     )

@@ -64,8 +64,8 @@ def sample(table: VectorTable, codebook_size: int, seed: int = 0, progress: Prog
     """
     if table.rows < codebook_size:
         raise UserError(
-            f"{table.path} has {table.rows} rows, fewer than the {codebook_size} codes of a stage: "
-            f"give more rows, or --codes {table.rows} or less"
+            f"{table.path} has {table.rows} row{'s' if table.rows > 1 else ''}, fewer than the {codebook_size} codes "
+            f"of a stage: give more rows, or --codes {table.rows}{' or less' if table.rows > 1 else ''}"
         )
     count = min(table.rows, max(codebook_size, min(_SAMPLE_ROWS, _SAMPLE_BYTES // (4 * table.dim))))
     drawn = np.sort(np.random.default_rng(seed).choice(table.rows, count, replace=False))

@@ -48,7 +48,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         num_stages: number of codes of each vector.
         codebook_size: number of codes of each stage; ``fit`` needs at least as many rows.
         engine: ``"kmeans"``, residual k-means on the ball (seconds to minutes for 100,000 vectors), or
-            ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about four times as long. It fits the
+            ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about five times as long. It fits the
             rows of ``fit`` more closely, and other rows no better.
         curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. The scaling to ``radius`` cancels any
             other value.
@@ -262,6 +262,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             pretrained.set_weights(model, weights, Path(folder))
             tie_break = config.get("tie_break_size", max(_TIE_BREAK_SIZE, settings.codebook_size))  # not in ghrq 0.1.0
             at_least("tie_break_size", tie_break, 1, whole=True)
+            names = _feature_names(config)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise pretrained.not_fitting(Path(folder), cls._format, error) from error
         own = {"curvature": model.quantizer.curvature, "aggregation": model.quantizer.aggregation}
@@ -273,8 +274,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             )
         tokenizer = cls(**vars(settings))
         tokenizer.n_features_in_ = config["n_features"]
-        if config["feature_names"] is not None:
-            tokenizer.feature_names_in_ = np.array(config["feature_names"], dtype=object)
+        if names is not None:
+            tokenizer.feature_names_in_ = np.array(names, dtype=object)
         tokenizer.model_, tokenizer._fitted, tokenizer._engine = model.eval(), settings, None
         tokenizer.tie_break_size_ = tie_break
         return tokenizer
@@ -329,6 +330,18 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
 def _names(table: Any, rows: ArrayRows) -> Any:
     """What scikit-learn reads the names and number of features from: a frame, or an array of the shape."""
     return table if hasattr(table, "columns") else np.broadcast_to(np.float32(0.0), (rows.count, rows.dim))
+
+
+def _feature_names(config: dict[str, Any]) -> list[str] | None:
+    """The names of the columns it was fitted on, out of a saved config; anything but texts is an error."""
+    names: Any = config["feature_names"]
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("feature_names is not a list of texts")
+    if len(names) != config["n_features"]:
+        raise ValueError(f"feature_names has {len(names)} names, expected {config['n_features']}")
+    return names
 
 
 @contextmanager

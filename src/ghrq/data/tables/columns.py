@@ -91,7 +91,10 @@ def vector_columns(path: Path, schema: Any, column: str | None, others: Sequence
         found = [field.name for field in schema if field.name in names and _holds_vectors(field.type)]
         if len(found) != 1:
             many = f"several columns of vectors, {listed(found)}" if found else "no column of lists"
-            raise UserError(f"{path} has {many}: say where the vectors are with --column, one of {listed(names)}")
+            several = "" if found else ", or several of numbers as a,b,c or a pattern 'emb_*'"
+            raise UserError(
+                f"{path} has {many}: say where the vectors are with --column, one of {listed(names)}{several}"
+            )
         return (checked_name(path, found[0], schema.names, "--column"),)
     if column in schema.names or not set(column) & set(",*?["):
         checked_name(path, column, schema.names, "--column")

@@ -88,6 +88,8 @@ class VectorTable:
         self._id, self._label, self._title = id_column, label_column, title_column
         self.id_name, self.has_ids = id_column or ROW_COLUMN, id_column is not None
         self.column = ",".join(self._vectors)
+        if self.column == CODES_COLUMN and "tokenizer" in self.manifest and self.dtype.kind == "f":
+            raise UserError(f"{self.path} holds the IDs of 'ghrq encode', not embeddings: name the table of embeddings")
         self.rows = source.rows
         if not self.rows:
             raise UserError(f"{self.path} is empty: expected a table with at least one row")
