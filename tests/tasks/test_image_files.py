@@ -312,7 +312,7 @@ def test_a_small_file_that_claims_much_takes_no_memory(run: Path, ghrq, shape: t
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     code, _, err = ghrq("image", "decode", run, "big.npz", "--out", "a.png")
     assert code == 2
-    assert "an image of 40 × 40 has codes of shape (10, 10, 3), these have" in err
+    assert "big.npz would unpack to" in err
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KB
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ghrq.geometry import ball
 from ghrq.geometry.gradients import to_ball
-from ghrq.geometry.nearest import CodeTable, ratios
+from ghrq.geometry.nearest import CodeTable, ratios, without_copies
 from ghrq.quantizer.cascade import Aggregation, Sum, aggregate, walk
 
 
@@ -14,29 +14,30 @@ def beam_search(
 ) -> Tensor:
     """Codes ``(n, depth)`` of tangent vectors ``v (n, d)``: the nearest of ``beam`` candidates and the greedy ones.
 
-    ``table`` is in the type of v; ``wide`` is the same one in float64, without copies, for the candidates.
+    ``wide`` is the same table in float64, for the final comparison of the candidates.
     """
     steps = walk(*to_ball(v, c), table, c, aggregation, depth)
     greedy = torch.stack([step.chosen for step in steps], dim=-1)
-    codes = torch.cat((greedy.unsqueeze(1), beam_candidates(v, wide, c, aggregation, depth, beam)), dim=1)
+    codes = torch.cat((greedy.unsqueeze(1), beam_candidates(v, table, c, aggregation, depth, beam)), dim=1)
     best = distances(v, codes, wide, c, aggregation).argmin(dim=1)
     return codes.gather(1, best.view(-1, 1, 1).expand(-1, -1, depth)).squeeze(1)
 
 
-def beam_candidates(v: Tensor, wide: CodeTable, c: float, aggregation: Aggregation, depth: int, beam: int) -> Tensor:
+def beam_candidates(v: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int, beam: int) -> Tensor:
     """The ``min(beam, K^depth)`` distinct tuples that remain after the last stage: ``v (n, d)`` -> ``(n, ·, depth)``.
 
     Adding ẑ on the left is an isometry, so a candidate's error after one more code y is ``d(y, R)``, R being the
     residual of the point: the tracked one under the nested rule, ``(-ẑ) ⊕ z`` under the chained one. Candidates are
-    ranked by float64 products, so that they do not depend on the batch; of equal codes the first comes first (``wide``:
-    :func:`ghrq.geometry.nearest.without_copies`). Their order is approximate; :func:`distances` are exact.
+    ranked by products in the type of v, so their order is approximate; :func:`distances` are exact. Of equal codes the
+    first comes first.
     """
-    point, gap = to_ball(v.to(wide.codes.dtype), c)
+    table = without_copies(table)
+    point, gap = to_ball(v, c)
     count, d = point.shape
     left, left_gap = point.unsqueeze(1), gap.unsqueeze(1)
     codes = point.new_empty((count, 1, 0), dtype=torch.int64)
     copied = point.new_zeros((count, 1, 1))  # infinite for candidates with a copy of an earlier code: the last resort
-    for i, stage in enumerate(wide.stages()[:depth]):
+    for i, stage in enumerate(table.stages()[:depth]):
         size = stage.codes.shape[0]
         square = left.square().sum(-1, keepdim=True)
         errors = (ratios(left, square, left_gap, stage) + copied).flatten(1)
@@ -49,7 +50,7 @@ def beam_candidates(v: Tensor, wide: CodeTable, c: float, aggregation: Aggregati
             subtract = -stage.codes[chosen], stage.gaps[chosen].unsqueeze(-1)
         else:
             parents, gaps = point.unsqueeze(1), gap.unsqueeze(1)
-            total = _together(codes, wide, c, aggregation)
+            total = _together(codes, table, c, aggregation)
             subtract = -total.point, total.gap
         left, left_gap = ball.mobius_add_with_gaps(*subtract, parents, gaps, c)
     return codes

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ghrq.geometry import ball, numerics
 from ghrq.geometry.gradients import from_ball, to_ball
 from ghrq.geometry.manifold import ManifoldParameter
-from ghrq.geometry.nearest import CodeTable, code_table, without_copies
+from ghrq.geometry.nearest import CodeTable, code_table
 from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances
 from ghrq.quantizer.cascade import Aggregation
@@ -54,7 +54,7 @@ class Coder(nn.Module):
         at_least("beam", beam, 1, whole=True)
         z = self._vectors(z)
         table = self._table(z.dtype)
-        wide = without_copies(self._table(torch.float64)) if beam > 1 else table
+        wide = self._table(torch.float64) if beam > 1 else table
         codes = _by_chunks(lambda rows: self._encode(rows, table, wide, depth, beam), z.reshape(-1, self.dim), beam)
         return codes.reshape(*z.shape[:-1], depth)
 
@@ -69,9 +69,9 @@ class Coder(nn.Module):
         """
         at_least("beam", beam, 1, whole=True)
         z = self._vectors(z)
-        wide = without_copies(self._table(torch.float64))
+        table, wide = self._table(z.dtype), self._table(torch.float64)
         rows = z.reshape(-1, self.dim).split(max(1, CHUNK_ROWS // beam))
-        parts = [self._candidates(part, wide, beam) for part in rows]
+        parts = [self._candidates(part, table, wide, beam) for part in rows]
         codes, distance = (torch.cat(column) for column in zip(*parts, strict=True))
         lead = (*z.shape[:-1], codes.shape[1])
         return codes.view(*lead, self.num_stages), distance.view(lead)
@@ -175,10 +175,10 @@ class Coder(nn.Module):
         """The vectors ``(n, codebook_dim)`` that the exponential map takes to the ball, of ``z (n, dim)``."""
         return self._scaled(self._computable(self.project_in(z)))
 
-    def _candidates(self, z: Tensor, wide: CodeTable, beam: int) -> tuple[Tensor, Tensor]:
+    def _candidates(self, z: Tensor, table: CodeTable, wide: CodeTable, beam: int) -> tuple[Tensor, Tensor]:
         with torch.autocast(z.device.type, enabled=False):
             v = self._tangent(z)
-            codes = beam_candidates(v, wide, self.curvature, self.aggregation, self.num_stages, beam)
+            codes = beam_candidates(v, table, self.curvature, self.aggregation, self.num_stages, beam)
             distance, order = distances(v, codes, wide, self.curvature, self.aggregation).sort(dim=1, stable=True)
             return codes.gather(1, order.unsqueeze(-1).expand_as(codes)), distance
 
