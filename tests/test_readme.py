@@ -14,7 +14,11 @@ def test_there_are_four():
     assert len(EXAMPLES) == 4
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+DOCUMENTS = [README.parent / "docs" / "coming-from-vq.md"]
+FURTHER = [text for path in DOCUMENTS for text in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES + FURTHER)
 def test_an_example_runs(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(example, str(README), "exec"), {})

@@ -142,7 +142,7 @@ def test_help_of_reproduce_lists_what_the_studies_offer(ghrq):
         (["reproduce", "tiny_task:Tiny", "--out", "small.toml"], "small.toml is a file"),
         (["train", "small.toml", "--set", "sead=1"], "--set sead=1: unknown key 'sead'; did you mean 'seed'?"),
         (["train", "small.toml", "--out", "small.toml"], "small.toml is a file, a run needs a folder"),
-        (["train", "small.toml", "--set", "quantizer.kind=naiv"], "kind must be one of 'ghrq'"),
+        (["train", "small.toml", "--set", "quantizer.kind=naiv"], "kind must be one of 'calibrated', 'ghrq'"),
         (["train", "small.toml", "--set", "training.trackers=['wandb']"], "pip install wandb"),
         (["eval", "gone"], "gone is not a run"),
         (["runs", "gone"], "there is no folder gone"),

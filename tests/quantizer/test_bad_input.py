@@ -50,7 +50,7 @@ def test_huge_but_finite_vectors_are_no_mistake():
     ("codes", "message"),
     [
         (torch.tensor([[0, 16, 0]]), "from 0 to 15.*got 16"),
-        (torch.tensor([[0, -1, 0]]), "got -1"),
+        (torch.tensor([[0, -2, 0]]), "got -2"),
         (torch.zeros(2, 4, dtype=torch.int64), r"depth 1 to 3.*\(2, 4\)"),
         (torch.zeros(2, 0, dtype=torch.int64), "depth 1 to 3"),
         (torch.zeros(2, 3), "integer codes, got torch.float32"),
@@ -68,7 +68,7 @@ def test_codes(method, codes, message):
         ({"curvature": torch.tensor(1.0)}, "curvature must be a number"),
         ({"codebook_dim": 2.5}, "codebook_dim must be a whole number, got 2.5"),
         ({"decay": "0.9"}, "decay must be a number"),
-        ({"kind": "ghqr"}, "'ghrq', 'hra-only', 'dhste-only', 'naive', 'euclidean', got 'ghqr'"),
+        ({"kind": "ghqr"}, "'calibrated', 'ghrq', 'hra-only', 'dhste-only', 'naive', 'euclidean', got 'ghqr'"),
         ({"curvature": -1.0}, "curvature must be 0 or above, got -1.0"),
         ({"curvature": float("nan")}, "got nan"),
         ({"aggregation": "left"}, "'nested', 'chained', got 'left'"),

@@ -106,6 +106,28 @@ def test_exports_encode_and_decode_and_onnx_runtime_gives_the_same_numbers(kind,
         np.testing.assert_allclose(found, expected[:55].numpy(), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_exports_the_whole_module_for_any_batch(tmp_path):
+    import onnxruntime
+
+    rq = quantizer("calibrated")
+    rq(vectors())
+    rq.eval()
+    z, rows = vectors(), torch.export.Dim("rows", min=2, max=2**20)
+    program = torch.export.export(rq, (z,), dynamic_shapes={"z": {0: rows}})
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(program, dynamo=True, verbose=False).save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for count in (200, 77, 333):
+        z = vectors(count)
+        expected = rq(z)
+        z_hat, codes, loss = session.run(None, {session.get_inputs()[0].name: z.numpy()})
+        for found in (program.module()(z), (torch.from_numpy(z_hat), torch.from_numpy(codes), torch.tensor(loss))):
+            torch.testing.assert_close(found[0], expected.z_hat, rtol=1e-5, atol=1e-6)
+            assert torch.equal(found[1], expected.codes)
+            torch.testing.assert_close(found[2], expected.loss, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("settings", OPTIONS, ids=str)
 def test_state_survives_a_round_trip(settings, tmp_path):
     rq, other = quantizer(**settings), quantizer(**settings)
@@ -174,9 +196,10 @@ def test_a_folder_of_the_first_version_still_loads(tmp_path):
 
 def test_all_arguments_come_back(tmp_path):
     given = {"dim": 6, "codebook_size": 9, "num_stages": 2, "kind": "naive", "curvature": 0.5, "commitment_weight": 0.3}
-    given |= {"aggregation": "nested", "gradient": "transport", "commitment": "first", "discount": False}
+    given |= {"aggregation": "nested", "gradient": "transport", "commitment": "discounted", "discount": False}
+    given |= {"units": "ball", "radius": 0.7, "centre": True, "channel_dim": 1, "temperature": 0.5}
     given |= {"codebook_dim": 4, "codebook_update": "ema", "decay": 0.9, "revive_below": 0.2}
-    given |= {"depth_dropout": True, "scale_control": True}
+    given |= {"depth_dropout": {"depths": [1, 2], "full": 0.5, "learning": "all"}, "scale_control": True}
     assert given.keys() == inspect.signature(ResidualQuantizer).parameters.keys()
     ResidualQuantizer(**given).save_pretrained(tmp_path / "rq")
     assert ResidualQuantizer.from_pretrained(tmp_path / "rq")._saved_config() == given
@@ -212,7 +235,7 @@ def test_half_precision_is_computed_in_float32(dtype):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_autocast_does_not_reach_the_ball(kind):
-    rq, z = quantizer(kind), vectors().requires_grad_()
+    rq, z = quantizer(kind, codebook_update="gradient"), vectors().requires_grad_()
     outside = rq(z)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = rq(z)

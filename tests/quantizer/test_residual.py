@@ -35,7 +35,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_forward_encode_and_decode_agree(kind):
-    rq, z = quantizer(kind), vectors(6, 50)
+    rq, z = quantizer(kind, codebook_update="gradient"), vectors(6, 50)
     z_hat, codes, loss = rq(z)
     assert z_hat.shape == z.shape
     assert codes.shape == (6, 50, STAGES)
@@ -90,7 +90,7 @@ def test_a_beam_is_never_worse_at_the_boundary_either(kind):
     # Vectors of norm 8 lie at 1 - 2e-7 of the radius, where float32 points cannot tell distances.
     z = torch.randn(500, 64)
     rq = ResidualQuantizer(64, 64, 4, kind=kind).eval()
-    with pytest.warns(UserWarning, match="scale_control=True"):
+    with pytest.warns(UserWarning, match="radius=0.25"):
         rq.initialize(z)
     wide = copy.deepcopy(rq).double()
 
@@ -137,7 +137,7 @@ def test_eval_mode_changes_no_state(settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_lowers_the_loss_and_stays_on_the_ball(kind):
-    rq, z = quantizer(kind), vectors(2048)
+    rq, z = quantizer(kind, codebook_update="gradient"), vectors(2048)
     optimizer = RiemannianAdam(rq.parameters(), lr=0.01)
     rq.attach(optimizer)
     losses = []

@@ -8,7 +8,8 @@ from ghrq import ball
 from ghrq.geometry.nearest import code_table
 from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.cascade import aggregate, residual
-from ghrq.quantizer.routes import RowWeights, attached_route, transport_route
+from ghrq.quantizer.depth import RowWeights
+from ghrq.quantizer.routes import attached_route, transport_route
 
 D, N, K = 5, 4, 16
 
@@ -19,7 +20,8 @@ def points(n=64, radius=0.8, dtype=torch.float64):
 
 
 def quantizer(kind, **settings):
-    return ResidualQuantizer(D, K, N, kind=kind, revive_below=0.0, **settings).double()
+    given = {"revive_below": 0.0, "codebook_update": "gradient", "scale_control": False, **settings}
+    return ResidualQuantizer(D, K, N, kind=kind, **given).double()
 
 
 def even_rows(n):
@@ -39,36 +41,18 @@ def gradients(output, *inputs):
 @pytest.mark.parametrize("aggregation", ["nested", "chained"])
 @pytest.mark.parametrize("discount", [True, False])
 @pytest.mark.parametrize("uneven", [False, True])
-def test_the_closed_form_is_the_definition(c, aggregation, discount, uneven):
+@pytest.mark.parametrize(("commitment", "unit"), [("first", 1.0), ("discounted", 4.0)])
+def test_the_closed_form_is_the_definition(c, aggregation, discount, uneven, commitment, unit):
     z = (points() / (c or 1.0) ** 0.5).requires_grad_()
     codebooks = (points(N * K, 0.6).view(N, K, D) / (c or 1.0) ** 0.5).requires_grad_()
     rows = even_rows(64)
     if uneven:
         weights = torch.rand(64, dtype=torch.float64)
         rows = RowWeights(weights / weights.sum(), torch.randint(1, N + 1, (64,)))
-    fast = transport_route(
-        z,
-        ball.gap(z.detach(), c),
-        codebooks,
-        code_table(codebooks, c),
-        c,
-        rows,
-        aggregation=aggregation,
-        discount=discount,
-    )
-    gradient = "transport" if c > 0.0 else "identity"
-    slow = attached_route(
-        z,
-        ball.gap(z.detach(), c),
-        codebooks,
-        code_table(codebooks, c),
-        c,
-        rows,
-        aggregation=aggregation,
-        gradient=gradient,
-        commitment="first",
-        discount=discount,
-    )
+    settings = {"aggregation": aggregation, "commitment": commitment, "discount": discount, "unit": unit}
+    given = z, ball.gap(z.detach(), c), codebooks, code_table(codebooks, c), c, rows
+    fast = transport_route(*given, **settings)
+    slow = attached_route(*given, gradient="transport" if c > 0.0 else "identity", **settings)
     assert torch.equal(fast.codes, slow.codes)
     torch.testing.assert_close(fast.point, slow.point, rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(fast.codebook_loss, slow.codebook_loss, rtol=1e-12, atol=0)
@@ -92,9 +76,8 @@ def test_in_float32_near_the_boundary_the_gradients_keep_their_digits():
     for dtype in (torch.float32, torch.float64):
         leaf, books = z.to(dtype).requires_grad_(), codebooks.to(dtype).requires_grad_()
         rows = RowWeights(torch.full((256,), 1 / 256, dtype=dtype), None)
-        routed = transport_route(
-            leaf, ball.gap(z).to(dtype), books, code_table(books, 1.0), 1.0, rows, aggregation="nested", discount=True
-        )
+        settings = {"aggregation": "nested", "commitment": "first", "discount": True}
+        routed = transport_route(leaf, ball.gap(z).to(dtype), books, code_table(books, 1.0), 1.0, rows, **settings)
         loss = routed.codebook_loss.sum() + routed.commitment_loss.sum()
         results.append((routed, *gradients(loss, leaf, books), *gradients(routed.point.sum(), leaf)))
     (narrow, *low), (wide, *high) = results
@@ -231,6 +214,8 @@ def test_codebooks_learn_from_the_codebook_loss_alone(kind, curvature):
         distance = ball.distance(r, q, rq.curvature) if rq.curvature else (r - q).norm(dim=-1)
         total = total + distance.square().mean()
         r = residual(r, q.detach(), rq.curvature, rq.aggregation)
+    if rq.units == "encoder" and rq.curvature:
+        total = total / 4
     torch.testing.assert_close(gradients(loss, rq.codebooks)[0], gradients(total, leaf)[0], rtol=1e-9, atol=1e-12)
 
 

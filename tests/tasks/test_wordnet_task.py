@@ -143,7 +143,7 @@ def test_targets_are_the_training_ancestors(source: Path) -> None:
 
 def test_the_study_covers_the_papers_tables() -> None:
     cpu = {run.name: run.recipe for run in WordNet.study.plan("cpu", seeds=2)}
-    assert {recipe.quantizer.kind for recipe in cpu.values()} == {*KINDS, "random"}
+    assert {recipe.quantizer.kind for recipe in cpu.values()} == {*KINDS, "random"} - {"calibrated"}
     assert {recipe.seed for recipe in cpu.values()} == {0, 1}
     grid = [run.recipe for run in WordNet.study.plan("cpu", 1, grid=True)]
     assert {(r.encoder.dim, r.quantizer.codebook_size) for r in grid} == {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ghrq.data.tables import OnBad, VectorTable
     from ghrq.tokenizer import Tokenizer
 
-Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
+Kind = Literal["ghrq", "calibrated", "naive", "euclidean", "hra-only", "dhste-only"]
 Policy = Literal["append", "reassign", "none"]
 
 TABLE_FILE = "table.json"
@@ -67,6 +67,9 @@ def fit(
         int | None, typer.Option(min=1, help="Of the autoencoder: size of the vectors it quantizes.")
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Of the autoencoder.")] = None,
+    radius: Annotated[
+        float, typer.Option(help="Median radius on the ball: lower for less error, higher for more hierarchy.")
+    ] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
     on_bad: _OnBad = "stop",
@@ -93,7 +96,9 @@ def fit(
     _mention_ids(table, id_column, progress)
     vectors = bulk.sample(table, codes, seed, progress)
     with _errors_name(items):
-        tokenizer = Tokenizer(kind=kind, num_stages=stages, codebook_size=codes, engine=engine, seed=seed, **given)
+        tokenizer = Tokenizer(
+            kind=kind, num_stages=stages, codebook_size=codes, engine=engine, radius=radius, seed=seed, **given
+        )
         tokenizer.fit(vectors)
         error = bulk.reconstruction_error(tokenizer, vectors)
     found = bulk.encode(tokenizer, table, progress=progress)

@@ -271,11 +271,11 @@ def discounted_transport(g: Tensor, q: Tensor, z: Tensor, c: Curvature = 1.0) ->
 
 
 def discounted_transport_with_gaps(
-    g: Tensor, q: Tensor, alpha: Tensor, z: Tensor, beta: Tensor, c: Curvature
+    g: Tensor, q: Tensor, alpha: Tensor, z: Tensor, beta: Tensor, c: Curvature, unit: float = 1.0
 ) -> Tensor:
-    """:func:`discounted_transport` between points whose gaps ``α, β (..., 1)`` are known already."""
+    """``unit`` times :func:`discounted_transport` between points whose gaps ``α, β (..., 1)`` are known already."""
     rotated = _rotate(g, q, alpha, z, beta, c)
-    return rotated * (alpha * beta / 4.0).to(rotated.dtype)
+    return rotated * (alpha * beta * (unit / 4.0)).to(rotated.dtype)
 
 
 # --- mean ----------------------------------------------------------------------------------------------------

@@ -107,34 +107,43 @@ def straight_through(x: Tensor, value: Tensor) -> Tensor:
     return value.detach() + (x - x.detach())
 
 
-def transport_through(z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool) -> Tensor:
-    """``ẑ``; its gradient g reaches ``z`` as ``P̃_{ẑ→z} g``, or as ``λ_z² P̃_{ẑ→z} g`` without the discount.
+def weighted(x: Tensor, weight: Tensor) -> Tensor:
+    """``x``; its gradient reaches x multiplied by ``weight``."""
+    return x.detach() + weight * (x - x.detach())
 
-    ``P̃`` is :func:`ball.discounted_transport`. Points are ``(n, d)``, gaps ``(n, 1)``.
+
+def transport_through(
+    z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool, unit: float = 1.0
+) -> Tensor:
+    """``ẑ``; its gradient g reaches ``z`` as ``u P̃_{ẑ→z} g``, or as ``u λ_z² P̃_{ẑ→z} g`` without the discount.
+
+    ``P̃`` is :func:`ball.discounted_transport`, u is ``unit``. Points are ``(n, d)``, gaps ``(n, 1)``.
     """
     if c == 0.0:
         return straight_through(z, z_hat)
-    return _TransportThrough.apply(z, gap, z_hat, hat_gap, c, discount)
+    return _TransportThrough.apply(z, gap, z_hat, hat_gap, c, discount, unit)
 
 
 class _TransportThrough(torch.autograd.Function):
     @staticmethod
-    def forward(z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool) -> Tensor:
+    def forward(
+        z: Tensor, gap: Tensor, z_hat: Tensor, hat_gap: Tensor, c: float, discount: bool, unit: float
+    ) -> Tensor:
         return z_hat.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.c, ctx.discount = inputs
+        *tensors, ctx.c, ctx.discount, ctx.unit = inputs
         ctx.save_for_backward(*tensors)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, gap, z_hat, hat_gap = ctx.saved_tensors
-        grad = ball.discounted_transport_with_gaps(grad, z_hat, hat_gap, z, gap, ctx.c)
+        grad = ball.discounted_transport_with_gaps(grad, z_hat, hat_gap, z, gap, ctx.c, ctx.unit)
         if not ctx.discount:
             grad = grad * (2.0 / gap).square().to(grad.dtype)
-        return grad, None, None, None, None, None
+        return grad, None, None, None, None, None, None
 
 
 def stage_losses(

@@ -17,6 +17,12 @@ POINTS_PER_CODE = 256
 # Initial centres: points per code to draw from, points per code of the first rounds, and their principal directions.
 _DRAWN_FROM, _MOVED_ON, _DIRECTIONS = 32, 64, 128
 
+# How far a centre without points moves from the centre of another group towards one of its points.
+_SPLIT = 0.1
+
+# If the perplexity of the groups is below _UNEVEN of their number, groups of up to _TINY points start anew.
+_UNEVEN, _TINY = 0.5, 2.0
+
 # Initial centres are drawn in this many rounds, by the distances to the centres of all earlier rounds.
 _ROUNDS = 32
 
@@ -26,8 +32,8 @@ def kmeans(x: Tensor, count: int, c: float, iterations: int = 10) -> Tensor:
     """``count`` centres of the points ``x (n, d)``: ``(count, d)``. Needs at least ``count`` points.
 
     Starts from distinct random points that lie apart from each other (the global random generator decides) and stops
-    when no point changes its centre any more, or after ``iterations``. A centre that loses all its points moves to
-    one of the points that lie farthest from theirs.
+    when no point changes its centre any more, or after ``iterations``. A centre that loses all its points splits
+    another group, a large one most likely.
     """
     if x.shape[0] < count:
         raise ValueError(
@@ -76,11 +82,30 @@ def _rounds(x: Tensor, centres: Tensor, c: float, iterations: int) -> tuple[Tens
         if torch.equal(before, index):
             break
         moved = _midpoints(x, factor, index, centres, c)
-        empty = index.bincount(minlength=centres.shape[0]) == 0
+        counts = index.bincount(minlength=centres.shape[0])
+        empty = counts <= _least_count(counts)
         if empty.any():
-            moved[empty] = x[ball.distance(x, centres[index], c).topk(int(empty.sum())).indices]
+            # Beside the centre of a random point, towards it: large groups are split. A centre put onto a far point
+            # would keep that point only.
+            rows = torch.randint(x.shape[0], (int(empty.sum()),), device=x.device)
+            moved[empty] = moved[index[rows]].lerp(x[rows], _SPLIT)
         centres = moved
     return centres, index
+
+
+def _least_count(counts: Tensor) -> float:
+    """The size up to which a group counts as empty: 0, unless most points are in few of the groups.
+
+    In high dimensions a large group has its centre near the origin, which is the nearest one for nearly all points; the
+    other centres keep one point each.
+    """
+    few = float(perplexity(counts / counts.sum())) < _UNEVEN * len(counts)
+    return min(_TINY, 0.2 * float(counts.sum()) / len(counts)) if few else 0.0
+
+
+def perplexity(shares: Tensor) -> Tensor:
+    """``exp`` of the entropy of ``shares (..., K)``: ``(...)``."""
+    return (-torch.special.xlogy(shares, shares).sum(-1)).exp()
 
 
 def _midpoints(x: Tensor, factor: Tensor, index: Tensor, centres: Tensor, c: float) -> Tensor:

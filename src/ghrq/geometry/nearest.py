@@ -108,6 +108,42 @@ def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     return _search(x, square, gap, table)
 
 
+@torch.no_grad()
+def sample(
+    x: Tensor,
+    square: Tensor,
+    gap: Tensor,
+    table: CodeTable,
+    c: float,
+    temperature: float,
+    generator: torch.Generator | None = None,
+) -> Nearest:
+    """Draw a code for each row, with probability proportional to ``exp(-d²/(τ m))``. Arguments as for :func:`search`.
+
+    m is the mean of the smallest ``d²`` of the rows, so that the ``temperature`` τ does not depend on units: at 0.1
+    nearly all rows get their nearest code, at 1 the choice is soft.
+    """
+    chunk = max(1, CHUNK_BYTES // (table.codes.shape[0] * x.element_size()))
+    parts = []
+    for rows in torch.arange(x.shape[0], device=x.device).split(chunk):
+        ratio = ratios(x[rows], square[rows], gap[rows], table).clamp_(min=0.0)
+        squared = numerics.asinh((c * ratio).sqrt_()).square_() * (4.0 / c) if c > 0.0 else ratio
+        unit = squared.amin(1).mean().clamp(min=torch.finfo(x.dtype).tiny)
+        noise = torch.empty_like(squared).exponential_(generator=generator).log_()
+        parts.append((squared / -(temperature * unit) - noise).argmax(1))
+    index = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64, device=x.device)
+    return Nearest(index, table.gaps.index_select(0, index).unsqueeze(1))
+
+
+def ratios(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Tensor:
+    """``‖x - y‖²/(αβ)`` of every row of ``x (..., n, d)`` and code y: ``(..., n, K)``, in the order of the distances.
+
+    By one product, so small values are not exact.
+    """
+    values = torch.cat((x, 1.0 - 0.5 * gap), dim=-1) @ table.matrix
+    return (2.0 * values + square) / gap
+
+
 def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
     rows, codes = x.shape[0], table.codes.shape[0]
     chunk = max(1, CHUNK_BYTES // (codes * x.element_size()))

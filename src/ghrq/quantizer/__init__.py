@@ -1,7 +1,20 @@
 """Residual quantization on the Poincaré ball."""
 
 from ghrq.quantizer.config import QuantizerConfig, ball_units, kmeans_start
+from ghrq.quantizer.depth import DepthDropout
 from ghrq.quantizer.diagnosis import Diagnosis
-from ghrq.quantizer.residual import KINDS, Quantized, ResidualQuantizer
+from ghrq.quantizer.kinds import KINDS
+from ghrq.quantizer.quantized import Quantized, QuantizedDetails
+from ghrq.quantizer.residual import ResidualQuantizer
 
-__all__ = ["KINDS", "Diagnosis", "Quantized", "QuantizerConfig", "ResidualQuantizer", "ball_units", "kmeans_start"]
+__all__ = [
+    "KINDS",
+    "DepthDropout",
+    "Diagnosis",
+    "Quantized",
+    "QuantizedDetails",
+    "QuantizerConfig",
+    "ResidualQuantizer",
+    "ball_units",
+    "kmeans_start",
+]

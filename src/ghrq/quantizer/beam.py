@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ghrq.geometry import ball
 from ghrq.geometry.gradients import to_ball
-from ghrq.geometry.nearest import CodeTable, without_copies
+from ghrq.geometry.nearest import CodeTable, ratios, without_copies
 from ghrq.quantizer.cascade import Aggregation, Sum, aggregate, walk
 
 
@@ -39,7 +39,8 @@ def beam_candidates(v: Tensor, table: CodeTable, c: float, aggregation: Aggregat
     copied = point.new_zeros((count, 1, 1))  # infinite for candidates with a copy of an earlier code: the last resort
     for i, stage in enumerate(table.stages()[:depth]):
         size = stage.codes.shape[0]
-        errors = (_errors(left, left_gap, stage) + copied).flatten(1)
+        square = left.square().sum(-1, keepdim=True)
+        errors = (ratios(left, square, left_gap, stage) + copied).flatten(1)
         best, place = errors.topk(min(beam, left.shape[1] * size), dim=1, largest=False)
         copied = torch.where(best == torch.inf, torch.inf, 0.0).unsqueeze(-1).to(best.dtype)
         parent, chosen = (place // size).unsqueeze(-1), place % size
@@ -66,12 +67,6 @@ def distances(v: Tensor, codes: Tensor, wide: CodeTable, c: float, aggregation: 
     if c == 0.0:
         return length
     return ball.distance_from_length(length, (gap.unsqueeze(1) * z_hat.gap).squeeze(-1), c)
-
-
-def _errors(left: Tensor, left_gap: Tensor, stage: CodeTable) -> Tensor:
-    """``‖y - R‖²/(αβ)``, in the order of ``d(y, R)``, of every R in ``left (n, b, d)`` and code y: ``(n, b, K)``."""
-    values = torch.cat((left, 1.0 - 0.5 * left_gap), dim=-1) @ stage.matrix
-    return (2.0 * values + left.square().sum(-1, keepdim=True)) / left_gap
 
 
 def _together(codes: Tensor, table: CodeTable, c: float, aggregation: Aggregation) -> Sum:

@@ -9,14 +9,14 @@ Only the nested rule telescopes: left cancellation gives ``q_i ⊕ r_i = r_{i-1}
 ``q_1 ⊕ (… ⊕ (q_N ⊕ r_N)) = z``. In flat space both are ``r - q`` and ``Σ q``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ghrq.geometry import ball, numerics
-from ghrq.geometry.nearest import CodeTable, search
+from ghrq.geometry.nearest import CodeTable, Nearest, search
 
 Aggregation = Literal["nested", "chained"]
 
@@ -93,8 +93,18 @@ class Step(NamedTuple):
     """``(n, 1)`` the squared chord ``‖r_{i-1} - q_i‖²``."""
 
 
+# How a stage chooses codes: rows, their squared norms, their gaps and the table of the stage, see :func:`search`.
+Choose = Callable[[Tensor, Tensor, Tensor, CodeTable], Nearest]
+
+
 def walk(
-    point: Tensor, gap: Tensor, table: CodeTable, c: float, aggregation: Aggregation, depth: int
+    point: Tensor,
+    gap: Tensor,
+    table: CodeTable,
+    c: float,
+    aggregation: Aggregation,
+    depth: int,
+    choose: Choose = search,
 ) -> Iterator[Step]:
     """Quantize ``point (n, d)`` with gaps ``(n, 1)`` stage by stage, in closed form.
 
@@ -103,7 +113,7 @@ def walk(
     """
     r, norm = point, torch.linalg.vector_norm(point, dim=-1, keepdim=True).square()
     for stage in table.stages()[:depth]:
-        chosen, code_gap = search(r, norm, gap, stage)
+        chosen, code_gap = choose(r, norm, gap, stage)
         code = stage.codes.index_select(0, chosen)
         difference = r - code
         square = torch.linalg.vector_norm(difference, dim=-1, keepdim=True).square()

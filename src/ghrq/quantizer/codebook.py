@@ -6,13 +6,21 @@ import torch
 from torch import Tensor, nn
 
 from ghrq.geometry import ball, numerics
-from ghrq.system import distributed
+from ghrq.system import distributed, memory
 from ghrq.system.errors import UserError
 
 INITIAL_RADIUS = 0.5
 
 # Codes beyond this many times the radius of the ball mean nothing: their gaps and distances are no numbers of the ball.
 _FAR_OUTSIDE = 3.0
+
+
+def check_memory(num_stages: int, codebook_size: int, dim: int, midpoints: bool) -> None:
+    """Raise an error if there is not the memory to make the codebooks: some 12 bytes a number, 28 with midpoints."""
+    if torch.empty(0).device.type == "cpu":
+        needed = num_stages * codebook_size * (dim * (28 if midpoints else 12) + 16)
+        told = f"{num_stages} codebooks (num_stages) of {codebook_size} codes (codebook_size) of {dim} numbers"
+        memory.check_room(needed, told, "lower one of them")
 
 
 def initial_codebooks(num_stages: int, codebook_size: int, dim: int, curvature: float) -> Tensor:
@@ -95,9 +103,15 @@ class MovingMidpoints(nn.Module):
         self.restart(codebooks)
 
     @torch.no_grad()
-    def restart(self, codebooks: Tensor, where: Tensor | None = None) -> None:
-        """Reset the averages to ``codebooks``, as if each code had received an equal share of a batch."""
+    def restart(self, codebooks: Tensor, where: Tensor | None = None, weights: Tensor | None = None) -> None:
+        """Reset the averages to ``codebooks``, as if each code had received an equal share of a batch.
+
+        ``weights (num_stages,)``: the total weight of the rows that reach each stage, by default 1. Under depth
+        dropout it is less at the deep stages; a code that started there with a full share would not move for long.
+        """
         weight = torch.tensor(1.0 / codebooks.shape[1], dtype=torch.float64, device=codebooks.device)
+        if weights is not None:
+            weight = weight * weights.double().view(-1, 1, 1)
         w, mass = ball.midpoint_weights(codebooks.detach(), weight, self.curvature)
         s, t = mass * codebooks.detach().to(self.s.dtype), mass - w
         mask = torch.ones_like(t, dtype=torch.bool) if where is None else where.unsqueeze(-1)

@@ -13,8 +13,8 @@ from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.codebook import check_inside
-from ghrq.quantizer.diagnosis import Diagnosis, diagnose
-from ghrq.quantizer.scale import EncoderScale
+from ghrq.quantizer.diagnosis import Diagnosis, Totals
+from ghrq.quantizer.scale import EncoderMean, EncoderScale
 from ghrq.system.checks import at_least, check_codes, check_vectors, has_values
 
 # Rows that encode and decode process at a time: a compromise between overhead and cache size.
@@ -22,15 +22,20 @@ CHUNK_ROWS = 4096
 
 
 class Coder(nn.Module):
-    """Encode and decode by given codebooks; :class:`ghrq.quantizer.residual.ResidualQuantizer` sets them up."""
+    """Encode and decode by given codebooks; :class:`ghrq.quantizer.residual.ResidualQuantizer` sets them up.
+
+    Shapes are those of vectors with the channels last. With ``channel_dim=1`` vectors are ``(B, dim, ...)`` instead.
+    """
 
     dim: int
     codebook_size: int
     num_stages: int
+    channel_dim: int
     curvature: float
     aggregation: Aggregation
     codebooks: ManifoldParameter
     scale: EncoderScale | None
+    mean: EncoderMean | None
     project_in: nn.Module
     project_out: nn.Module
     _told_outside = False
@@ -47,7 +52,7 @@ class Coder(nn.Module):
         if not 1 <= depth <= self.num_stages:
             raise ValueError(f"depth must be from 1 to num_stages={self.num_stages}, got {depth}")
         at_least("beam", beam, 1, whole=True)
-        check_vectors(z, self.dim, None)
+        z = self._vectors(z)
         table = self._table(z.dtype)
         wide = self._table(torch.float64) if beam > 1 else table
         codes = _by_chunks(lambda rows: self._encode(rows, table, wide, depth, beam), z.reshape(-1, self.dim), beam)
@@ -63,7 +68,7 @@ class Coder(nn.Module):
 
         """
         at_least("beam", beam, 1, whole=True)
-        check_vectors(z, self.dim, None)
+        z = self._vectors(z)
         table, wide = self._table(z.dtype), self._table(torch.float64)
         rows = z.reshape(-1, self.dim).split(max(1, CHUNK_ROWS // beam))
         parts = [self._candidates(part, table, wide, beam) for part in rows]
@@ -77,7 +82,7 @@ class Coder(nn.Module):
 
         The geodesic distance on the ball; in flat space ``‖x - y‖``.
         """
-        check_vectors(z, self.dim, None)
+        z = self._vectors(z)
         check_codes(codes, self.num_stages, self.codebook_size)
         if codes.shape[:-1] != z.shape[:-1]:
             raise ValueError(f"expected a tuple for each vector, got shapes {tuple(z.shape)} and {tuple(codes.shape)}")
@@ -94,32 +99,46 @@ class Coder(nn.Module):
     def decode(self, codes: Tensor) -> Tensor:
         """The vectors that ``codes (..., depth)`` stand for: ``(..., dim)``, for any depth from 1 to ``num_stages``.
 
-        The first codes alone are the coarse version: ``decode(codes[..., :2])``.
+        The first codes alone are the coarse version: ``decode(codes[..., :2])``. A code of -1 is a stage that is not
+        used.
         """
-        return self._decode(codes, prefixes=False)
+        return self._outward(self._decode(codes, prefixes=False))
 
     @torch.no_grad()
     def prefixes(self, codes: Tensor) -> Tensor:
-        """:meth:`decode` at every depth at once: ``codes (..., depth)`` -> ``(..., depth, dim)``."""
+        """:meth:`decode` at every depth at once: ``codes (..., depth)`` -> ``(..., depth, dim)``, channels last."""
         return self._decode(codes, prefixes=True)
 
     @torch.no_grad()
     def points(self, z: Tensor) -> Tensor:
         """The points of ``z (..., dim)`` on the ball, ``(..., codebook_dim)``; in flat space the vectors."""
-        check_vectors(z, self.dim, None)
+        z = self._vectors(z)
         points, _ = to_ball(self._tangent(z.reshape(-1, self.dim)), self.curvature)
         return points.reshape(*z.shape[:-1], points.shape[-1])
 
     @torch.no_grad()
     def diagnose(self, z: Tensor) -> Diagnosis:
         """Measure how well ``z (..., dim)`` is quantized; see :class:`ghrq.quantizer.diagnosis.Diagnosis`."""
-        check_vectors(z, self.dim, None)
         if z.numel() == 0:
             raise ValueError(f"diagnose needs at least one vector, got shape {tuple(z.shape)}")
-        rows = z.reshape(-1, self.dim)
-        return diagnose(self.points(rows), self.encode(rows), self.codebooks, self.curvature, self.aggregation)
+        table = self._table(z.dtype)
+        totals = Totals(self.codebooks, self.curvature, self.aggregation)
+        for rows in self._vectors(z).reshape(-1, self.dim).split(CHUNK_ROWS):
+            totals.add(self._tangent(rows), self._encode(rows, table, table, self.num_stages, beam=1))
+        return totals.result()
 
     # --- inside --------------------------------------------------------------------------------------------
+
+    def _vectors(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Check the vectors of a caller; the channels come last: ``(..., dim)``."""
+        if self.channel_dim != -1 and isinstance(z, Tensor) and z.dim() > 1:
+            z = z.movedim(self.channel_dim, -1)
+        check_vectors(z, self.dim, mask)
+        return z
+
+    def _outward(self, z: Tensor) -> Tensor:
+        """Vectors ``(..., dim)`` in the caller's order of dimensions."""
+        return z if self.channel_dim == -1 or z.dim() < 2 else z.movedim(-1, self.channel_dim)
 
     def _dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The type that the cascade is computed in: float32, or float64 if vectors or codebooks are."""
@@ -137,7 +156,11 @@ class Coder(nn.Module):
         if self.curvature > 0.0 and has_values(gaps):
             self._told_outside = check_inside(codebooks, gaps, self.curvature, self._told_outside)
 
+    def _centred(self, v: Tensor) -> Tensor:
+        return v if self.mean is None else v - self.mean().to(v.dtype)
+
     def _scaled(self, v: Tensor) -> Tensor:
+        v = self._centred(v)
         return v if self.scale is None else v * self.scale().to(v.dtype)
 
     def _to_ball(self, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,7 +168,8 @@ class Coder(nn.Module):
 
     def _from_ball(self, point: Tensor, gap: Tensor) -> Tensor:
         v = from_ball(point, gap, self.curvature)
-        return v if self.scale is None else v / self.scale().to(v.dtype)
+        v = v if self.scale is None else v / self.scale().to(v.dtype)
+        return v if self.mean is None else v + self.mean().to(v.dtype)
 
     def _tangent(self, z: Tensor) -> Tensor:
         """The vectors ``(n, codebook_dim)`` that the exponential map takes to the ball, of ``z (n, dim)``."""
@@ -168,7 +192,7 @@ class Coder(nn.Module):
             return torch.stack([step.chosen for step in steps], dim=-1)
 
     def _decode(self, codes: Tensor, prefixes: bool) -> Tensor:
-        check_codes(codes, self.num_stages, self.codebook_size)
+        check_codes(codes, self.num_stages, self.codebook_size, unused=True)
         depth = codes.shape[-1]
         put_together = cascade.prefixes if prefixes else cascade.aggregate
         # Partial sums may come close to the boundary: float64 keeps their digits.
@@ -179,9 +203,14 @@ class Coder(nn.Module):
         self._check_inside(self.codebooks, book_gaps.squeeze(-1))
 
         def vectors(rows: Tensor) -> Tensor:
-            columns = rows.long().unbind(-1)
+            rows = rows.long()
+            columns = rows.clamp(min=0).unbind(-1)
             parts = [books[i].index_select(0, column) for i, column in enumerate(columns)]
             gaps = [book_gaps[i].index_select(0, column) for i, column in enumerate(columns)]
+            unused = rows.unsqueeze(-1) < 0
+            if torch.compiler.is_compiling() or bool(unused.any()):
+                parts = [part.masked_fill(skip, 0.0) for part, skip in zip(parts, unused.unbind(-2), strict=True)]
+                gaps = [gap.masked_fill(skip, 1.0) for gap, skip in zip(gaps, unused.unbind(-2), strict=True)]
             v = self._from_ball(*put_together(parts, self.curvature, self.aggregation, gaps))
             return self.project_out(v.to(self.codebooks.dtype))
 

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
-from ghrq.quantizer.residual import Kind, ResidualQuantizer
+from ghrq.quantizer.kinds import Kind, Update
+from ghrq.quantizer.residual import ResidualQuantizer
 from ghrq.system.progress import Progress
 from ghrq.system.settings import Positive, Rate, Section, Share
 
@@ -18,9 +19,11 @@ class QuantizerConfig(Section):
     num_stages: Positive = 4
     curvature: Rate = 1.0
     commitment_weight: Annotated[float, Field(ge=0)] = 0.25
-    update: Literal["gradient", "ema"] = "gradient"
+    update: Update | None = None
+    """None is that of ``kind``; so is None for ``radius`` and ``scale_control``."""
     revive_below: Share = 0.1
-    scale_control: bool = False
+    radius: Annotated[float, Field(gt=0, lt=1)] | None = None
+    scale_control: bool | None = None
     weight: Annotated[float, Field(ge=0)] = 0.1
     """Of the quantizer's loss in the loss of the model."""
     start: Literal["random", "kmeans"] = "random"
@@ -37,6 +40,7 @@ class QuantizerConfig(Section):
             self.commitment_weight,
             codebook_update=self.update,
             revive_below=self.revive_below,
+            radius=self.radius,
             scale_control=self.scale_control,
         )
 
@@ -48,7 +52,7 @@ def kmeans_start(quantizer: ResidualQuantizer, z: Tensor, progress: Progress) ->
 
 
 def ball_units(quantizer: ResidualQuantizer) -> float:
-    """The factor from the quantizer's squared distances to those of the ball at its origin: 4 in flat space, else 1.
+    """The factor from the quantizer's losses to those of the ball at its origin: 4 in flat space, else 1.
 
     At the origin of the ball the metric is ``λ² = 4`` times the Euclidean one, so a distance is twice, and a loss of
     squared distances 4 times, what it is in flat space. Studies that compare geometries multiply the quantizer's loss
@@ -56,5 +60,6 @@ def ball_units(quantizer: ResidualQuantizer) -> float:
     divide the learning rate of the codebooks by it, because a Riemannian gradient at the origin is the Euclidean one
     over ``λ²``; without that, Euclidean codes overshoot and diverge. Adam does not see the factor. Distances that are
     not squared, as in a contrastive loss, need nothing: at c = 0 :mod:`ghrq.ball` has the limit ``2‖x - y‖``.
+    ``units="encoder"`` measures as flat space does, so its factor is 4 on the ball too.
     """
-    return 4.0 if quantizer.curvature == 0.0 else 1.0
+    return 4.0 if quantizer.curvature == 0.0 or quantizer.units == "encoder" else 1.0

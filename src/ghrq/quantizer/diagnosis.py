@@ -7,10 +7,16 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball
+from ghrq.geometry.gradients import to_ball
+from ghrq.geometry.kmeans import perplexity
 from ghrq.quantizer.cascade import Aggregation, aggregate, prefixes, residual
 from ghrq.quantizer.routes import squared_distance
 
 BOUNDARY_RADIUS = 0.99
+# A stage is healthy if its perplexity is at least this share of its codes.
+FEW_CODES = 0.1
+# A share of the median norm that all vectors have in common; collapsed encoders have .94 and more.
+LARGE_OFFSET = 0.9
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,26 @@ class Diagnosis:
     """Median radius of what is left after each stage."""
     boundary_fraction: float
     """Share of the points beyond radius 0.99 of the ball."""
+    offset: float = 0.0
+    """``‖mean‖ / median norm`` of the vectors: 0 if they lie around the origin, 1 if all are one constant."""
+    codebook_size: int = 0
+
+    def warnings(self) -> list[str]:
+        """What is wrong, one sentence each, with the remedy; empty for a healthy quantizer."""
+        found = []
+        if min(self.perplexity) < FEW_CODES * self.codebook_size:
+            found.append(few_codes(self.perplexity, self.codebook_size))
+        if self.offset > LARGE_OFFSET:
+            found.append(
+                f"the vectors are nearly one constant (offset {self.offset:.2f}): if the training loss no longer "
+                "falls, the encoder has collapsed, so lower the weight of the quantizer's loss; else try centre=True"
+            )
+        if self.boundary_fraction > 0.5:
+            found.append(
+                f"{self.boundary_fraction:.0%} of the points lie beyond radius {BOUNDARY_RADIUS} of the ball, where "
+                "few codes serve all: scale the vectors down, or set radius=0.25"
+            )
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """As plain numbers, ready for JSON."""
@@ -41,36 +67,78 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = ["stage  d²(ẑ,z)    usage  perplexity  code radius  residual radius"]
         columns = (self.residual_error, self.usage, self.perplexity, self.code_radius, self.residual_radius)
-        for i, (error, usage, perplexity, code, left) in enumerate(zip(*columns, strict=True), start=1):
-            lines.append(f"{i:5d}  {error:9.4g}  {usage:5.1%}  {perplexity:10.1f}  {code:11.3f}  {left:15.3f}")
+        for i, (error, usage, even, code, left) in enumerate(zip(*columns, strict=True), start=1):
+            lines.append(f"{i:5d}  {error:9.4g}  {usage:5.1%}  {even:10.1f}  {code:11.3f}  {left:15.3f}")
         lines.append(
             f"telescoping error {self.telescoping_error:.2g}, radius {self.radius['median']:.3f} (median) "
-            f"{self.radius['greatest']:.6f} (greatest), beyond {BOUNDARY_RADIUS}: {self.boundary_fraction:.1%}"
+            f"{self.radius['greatest']:.6f} (greatest), beyond {BOUNDARY_RADIUS}: {self.boundary_fraction:.1%}, "
+            f"offset {self.offset:.2f}"
         )
+        lines.extend(f"warning: {warning}" for warning in self.warnings())
         return "\n".join(lines)
 
 
-def diagnose(points: Tensor, codes: Tensor, codebooks: Tensor, c: float, aggregation: Aggregation) -> Diagnosis:
-    """Measure ``codes (n, N)`` of ``points (n, d)`` on the ball under ``codebooks (N, K, d)``; all sums in float64."""
-    size = codebooks.shape[1]
-    z, parts = points.double(), [book.double()[codes[:, i]] for i, book in enumerate(codebooks.detach())]
-    depths = prefixes(parts, c, aggregation, [ball.gap(part, c) for part in parts]).point
-    r, left = z, []
-    for part in parts:
-        r = residual(r, part, c, aggregation)
-        left.append(r)
-    shares = torch.stack([column.bincount(minlength=size) for column in codes.unbind(-1)]).double() / len(codes)
-    radii = _radius(z, c)
-    return Diagnosis(
-        residual_error=squared_distance(depths, z.unsqueeze(1), c).mean(0).tolist(),
-        telescoping_error=float(squared_distance(aggregate([*parts, r], c, aggregation).point, z, c).mean()),
-        usage=(shares > 0).double().mean(-1).tolist(),
-        perplexity=(-torch.special.xlogy(shares, shares).sum(-1)).exp().tolist(),
-        radius={"median": float(radii.median()), "greatest": float(radii.max())},
-        code_radius=[float(_radius(part, c).median()) for part in parts],
-        residual_radius=[float(_radius(part, c).median()) for part in left],
-        boundary_fraction=float((radii > BOUNDARY_RADIUS).double().mean()) if c > 0.0 else 0.0,
+def few_codes(values: list[float], size: int) -> str:
+    """The warning about stages that use few of their ``size`` codes."""
+    idle = [f"stage {i}: {value:.1f}" for i, value in enumerate(values, start=1) if value < FEW_CODES * size]
+    return (
+        f"less than a tenth of the {size} codes is in use (perplexity of {', '.join(idle)}): set radius=0.25, so that "
+        "points stay where codes can tell them apart, or use fewer codes if there are few different vectors"
     )
+
+
+class Totals:
+    """The sums behind a :class:`Diagnosis`, in float64: vectors are added in parts of any size.
+
+    Memory is that of a part, and one number per vector and stage for the medians.
+    """
+
+    def __init__(self, codebooks: Tensor, c: float, aggregation: Aggregation) -> None:
+        self._books, self._c, self._aggregation = codebooks.detach().double(), c, aggregation
+        stages, size, dim = codebooks.shape
+        self._error, self._telescoping = self._books.new_zeros(stages), self._books.new_zeros(())
+        self._counts = torch.zeros(stages, size, dtype=torch.int64, device=codebooks.device)
+        self._mean = self._books.new_zeros(dim)
+        self._norms: list[Tensor] = []
+        self._radii: list[Tensor] = []
+
+    def add(self, v: Tensor, codes: Tensor) -> None:
+        """Add ``codes (n, N)`` of the tangent vectors ``v (n, d)``."""
+        c, aggregation = self._c, self._aggregation
+        z = to_ball(v, c)[0].double()
+        parts = [book[codes[:, i]] for i, book in enumerate(self._books)]
+        depths = prefixes(parts, c, aggregation, [ball.gap(part, c) for part in parts]).point
+        r, left = z, []
+        for part in parts:
+            r = residual(r, part, c, aggregation)
+            left.append(r)
+        self._error += squared_distance(depths, z.unsqueeze(1), c).sum(0)
+        self._telescoping += squared_distance(aggregate([*parts, r], c, aggregation).point, z, c).sum()
+        for counts, column in zip(self._counts, codes.unbind(-1), strict=True):
+            counts += column.bincount(minlength=counts.shape[0])
+        self._mean += v.double().sum(0)
+        self._norms.append(torch.linalg.vector_norm(v, dim=-1))
+        self._radii.append(torch.stack([_radius(x, c) for x in (z, *parts, *left)]))
+
+    def result(self) -> Diagnosis:
+        """The diagnosis of all vectors added."""
+        stages, size, _ = self._books.shape
+        radii, norms = torch.cat(self._radii, dim=1), torch.cat(self._norms)
+        count = norms.shape[0]
+        shares = self._counts.double() / count
+        medians = [float(radius.median()) for radius in radii]
+        return Diagnosis(
+            residual_error=(self._error / count).tolist(),
+            telescoping_error=float(self._telescoping / count),
+            usage=(shares > 0).double().mean(-1).tolist(),
+            perplexity=perplexity(shares).tolist(),
+            radius={"median": medians[0], "greatest": float(radii[0].max())},
+            code_radius=medians[1 : 1 + stages],
+            residual_radius=medians[1 + stages :],
+            boundary_fraction=float((radii[0] > BOUNDARY_RADIUS).double().mean()) if self._c > 0.0 else 0.0,
+            offset=float((self._mean / count).norm() / norms.median().clamp(min=1e-30)),
+            codebook_size=size,
+        )
 
 
 def _radius(x: Tensor, c: float) -> Tensor:

@@ -2,48 +2,30 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Self, get_args
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ghrq.geometry import ball
-from ghrq.geometry.kmeans import kmeans
 from ghrq.geometry.manifold import Euclidean, ManifoldParameter, PoincareBall
-from ghrq.geometry.nearest import code_table
-from ghrq.quantizer import cascade
+from ghrq.geometry.nearest import sample
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.codebook import MovingMidpoints, Usage, forget_moments, initial_codebooks, revive
+from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_memory, forget_moments, initial_codebooks, revive
 from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import check_convention, convention
-from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS
-from ghrq.quantizer.routes import Commitment, Gradient, Routed, RowWeights, attached_route, transport_route
-from ghrq.quantizer.scale import EncoderScale
-from ghrq.system import distributed, memory
-from ghrq.system.checks import at_least, check_vectors, from_to, one_of
+from ghrq.quantizer.depth import DepthDropout, RowWeights
+from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, FEW_CODES, few_codes
+from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update
+from ghrq.quantizer.quantized import Quantized, QuantizedDetails
+from ghrq.quantizer.routes import Commitment, Gradient, Routed, Units, attached_route, transport_route
+from ghrq.quantizer.scale import FAST_DECAY, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
+from ghrq.quantizer.start import kmeans_codebooks
+from ghrq.system import distributed
+from ghrq.system.checks import at_least, check_vectors, from_to, is_bool, known_arguments, one_of
 from ghrq.system.pretrained import Format, Pretrained
-
-Kind = Literal["ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
-
-KINDS: dict[Kind, tuple[Aggregation, Gradient, Commitment]] = {
-    "ghrq": ("nested", "transport", "first"),
-    "hra-only": ("nested", "identity", "every"),
-    "dhste-only": ("chained", "transport", "first"),
-    "naive": ("chained", "identity", "every"),
-    "euclidean": ("nested", "identity", "first"),
-}
-
-
-class Quantized(NamedTuple):
-    """``z_hat, codes, loss = rq(z)``."""
-
-    z_hat: Tensor
-    """The shape and type of the input."""
-    codes: Tensor
-    """``(..., num_stages)`` int64, coarse to fine."""
-    loss: Tensor
-    """``()`` codebook loss plus weighted commitment loss, to add to the reconstruction loss."""
 
 
 class ResidualQuantizer(Coder, Pretrained):
@@ -58,27 +40,40 @@ class ResidualQuantizer(Coder, Pretrained):
         dim: size of the vectors.
         codebook_size: codes of each stage.
         num_stages: codes of each vector.
-        kind: ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or ``"euclidean"``: a name for a
-            choice of ``aggregation``, ``gradient`` and ``commitment``, each of which can also be given by itself.
+        kind: ``"calibrated"`` (ours), ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or
+            ``"euclidean"``: a name for a choice of ``aggregation``, ``gradient``, ``commitment``, ``units``,
+            ``codebook_update`` and ``radius``, each of which can also be given by itself.
         curvature: c of the ball ``{x : c‖x‖² < 1}``. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat
             space, exactly: losses ``‖x - y‖²``, no maps; ``aggregation``, ``gradient``, ``commitment`` and
             ``discount`` make no difference there.
         commitment_weight: β in ``Σ mean d(sg r, q)² + β Σ mean d(r, sg q)²``. Distances are geodesic and squared, the
-            sum runs over stages, the mean over vectors. Near the origin of the ball a geodesic is twice as long as
-            in flat space, so these losses are 4 times the Euclidean ones there.
+            sum runs over stages, the mean over vectors.
         aggregation: ``"nested"`` or ``"chained"``, see :mod:`ghrq.quantizer.cascade`.
         gradient: ``"transport"`` or ``"identity"``, see :mod:`ghrq.quantizer.routes`.
-        commitment: which stages pull the encoder: ``"first"`` or ``"every"``; the loss as a number counts all of them.
+        commitment: which stages pull the encoder: ``"first"`` or ``"every"``, or the first one by a ``"discounted"``
+            gradient, see :mod:`ghrq.quantizer.routes`; the loss as a number counts all stages.
+        units: of the losses and of the transported gradient. ``"encoder"``: those of ``z``, in which the quantizer is
+            the Euclidean one at the origin and as c → 0. ``"ball"``: those of the paper, in which distances near the
+            origin are twice as long (losses 4 times as large), times the encoder scale.
         discount: ``False`` gives the transported gradient back its factor ``λ_z²`` (for study: it diverges).
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
-        codebook_update: ``"gradient"`` (the codebook loss) or ``"ema"`` (moving midpoints; the codebooks then have no
-            gradient and no loss term).
+        codebook_update: ``"gradient"`` (the codebook loss; the paper's kinds) or ``"ema"`` (moving midpoints; the
+            codebooks then have no gradient and no loss term; ``"calibrated"``).
         decay: of the moving averages of usage and midpoints.
         revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
             residuals of the batch; 0 turns this off. Pass optimisers that keep moments to :meth:`attach`.
-        depth_dropout: in training, each entry of the first dimension uses a random number of stages from 1 to
-            ``num_stages``: ``z_hat`` is then the decode of that many of its codes.
-        scale_control: keep the encoder's median radius at 0.5, see :class:`ghrq.quantizer.scale.EncoderScale`.
+        depth_dropout: in training, each entry of the first dimension uses a random number of stages: from 1 to
+            ``num_stages``, or one of a list such as ``[1, 2, 4]``; more in :class:`ghrq.quantizer.depth.DepthDropout`.
+            ``z_hat`` is then the decode of that many of its codes. Draws come from ``rq.generator``.
+        radius: keep the median radius of the encoder's points on the ball at this value, by a multiplier that follows
+            the data (:class:`ghrq.quantizer.scale.EncoderScale`): small for compression, large for structure.
+        scale_control: True or False turns that on or off; ``"calibrated"`` has it on.
+        centre: subtract a moving mean of the encoder's outputs first and add it last. An offset that all vectors have
+            in common then takes up no room on the ball.
+        temperature: above 0, training draws codes at random, nearer ones more often, see
+            :func:`ghrq.geometry.nearest.sample`. Draws come from ``rq.generator``.
+        channel_dim: where vectors have their ``dim`` numbers: -1, or 1 for images ``(B, dim, H, W)`` and signals
+            ``(B, dim, T)``. Codes are ``(B, H, W, num_stages)`` either way.
 
     Training mode changes usage, scale, moving midpoints and dead codes in the forward pass, so a step must not run it
     twice: exclude it from gradient checkpointing. Compiled and GPU steps do not check their input for NaN.
@@ -95,6 +90,7 @@ class ResidualQuantizer(Coder, Pretrained):
     convention: Tensor
     revived: Tensor
 
+    @known_arguments(ELSEWHERE)
     def __init__(
         self,
         dim: int,
@@ -107,60 +103,87 @@ class ResidualQuantizer(Coder, Pretrained):
         aggregation: Aggregation | None = None,
         gradient: Gradient | None = None,
         commitment: Commitment | None = None,
+        units: Units | None = None,
         discount: bool = True,
         codebook_dim: int | None = None,
-        codebook_update: Literal["gradient", "ema"] = "gradient",
+        codebook_update: Update | None = None,
         decay: float = 0.99,
         revive_below: float = 0.1,
-        depth_dropout: bool = False,
-        scale_control: bool = False,
+        depth_dropout: bool | Sequence[int] | DepthDropout = False,
+        radius: float | None = None,
+        scale_control: bool | None = None,
+        centre: bool = False,
+        temperature: float = 0.0,
+        channel_dim: int = -1,
     ) -> None:
         super().__init__()
         one_of("kind", kind, tuple(KINDS))
         codebook_dim = dim if codebook_dim is None else codebook_dim
+        for name, flag in (("discount", discount), ("centre", centre)):
+            is_bool(name, flag)
+        if scale_control is not None:
+            is_bool("scale_control", scale_control)
         sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "codebook_dim": codebook_dim}
         for name, number in sizes.items():
             at_least(name, number, 1, whole=True)
-        _check_memory(num_stages, codebook_size, codebook_dim, codebook_update == "ema")
         at_least("curvature", curvature, 0)
         at_least("commitment_weight", commitment_weight, 0)
+        at_least("temperature", temperature, 0)
         from_to("decay", decay, 0.0, 1.0)
         from_to("revive_below", revive_below, 0.0, 1.0)
         self.dim, self.codebook_size, self.num_stages = dim, codebook_size, num_stages
         self.codebook_dim = codebook_dim
         self.kind = kind
         self.curvature = 0.0 if kind == "euclidean" else float(curvature)
-        defaults = KINDS[kind]
-        self.aggregation: Aggregation = one_of("aggregation", aggregation or defaults[0], get_args(Aggregation))
-        self.gradient: Gradient = one_of("gradient", gradient or defaults[1], get_args(Gradient))
-        self.commitment: Commitment = one_of("commitment", commitment or defaults[2], get_args(Commitment))
+        axes = KINDS[kind]
+        self.aggregation: Aggregation = one_of("aggregation", aggregation or axes.aggregation, get_args(Aggregation))
+        self.gradient: Gradient = one_of("gradient", gradient or axes.gradient, get_args(Gradient))
+        self.commitment: Commitment = one_of("commitment", commitment or axes.commitment, get_args(Commitment))
+        self.units: Units = one_of("units", units or axes.units, get_args(Units))
+        self.codebook_update: Update = one_of("codebook_update", codebook_update or axes.update, get_args(Update))
         self.discount = discount
         self.commitment_weight = commitment_weight
-        self.codebook_update = one_of("codebook_update", codebook_update, ("gradient", "ema"))
         self.revive_below = revive_below
-        self.depth_dropout = depth_dropout
+        self.temperature = temperature
+        self.depth_dropout = DepthDropout.of(depth_dropout)
+        if self.depth_dropout is not None:
+            self.depth_dropout.check(num_stages)
+        self.generator: torch.Generator | None = None
+        self.frozen = False
+        if channel_dim not in (-1, 1):
+            raise ValueError(f"channel_dim must be -1 or 1, got {channel_dim!r}")
+        self.channel_dim = channel_dim
+        self.radius = target_radius(radius, scale_control, axes.radius, self.curvature, self.units)
 
+        moving = self.codebook_update == "ema"
+        check_memory(num_stages, codebook_size, codebook_dim, moving)
         projected = self.codebook_dim != dim
         self.project_in = nn.Linear(dim, self.codebook_dim) if projected else nn.Identity()
         self.project_out = nn.Linear(self.codebook_dim, dim) if projected else nn.Identity()
         manifold = PoincareBall(self.curvature) if self.curvature > 0.0 else Euclidean(ndim=1)
         codebooks = initial_codebooks(num_stages, codebook_size, self.codebook_dim, self.curvature)
-        self.codebooks = ManifoldParameter(codebooks, manifold=manifold, requires_grad=codebook_update == "gradient")
+        self.codebooks = ManifoldParameter(
+            codebooks, manifold=manifold, requires_grad=self.codebook_update == "gradient"
+        )
         self.usage = Usage(num_stages, codebook_size, decay)
-        self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if codebook_update == "ema" else None
-        self.scale = EncoderScale(self.curvature) if scale_control else None
+        self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if self.codebook_update == "ema" else None
+        slow = SLOW_DECAY if self.units == "ball" else FAST_DECAY
+        self.scale = None if self.radius is None else EncoderScale(self.curvature, self.radius, slow)
+        self.mean = EncoderMean(self.codebook_dim) if centre else None
         self.register_buffer("revived", torch.zeros(num_stages, codebook_size, dtype=torch.bool), persistent=False)
         self.register_buffer("convention", convention(self.curvature, self.aggregation))
 
     # --- training ------------------------------------------------------------------------------------------
 
-    def forward(self, z: Tensor, mask: Tensor | None = None) -> Quantized:
+    def forward(self, z: Tensor, mask: Tensor | None = None, *, details: bool = False) -> Quantized | QuantizedDetails:
         """Quantize encoder outputs.
 
         Args:
             z: ``(..., dim)`` any vectors of flat space; the exponential map at the origin takes them to the ball.
             mask: ``(...)`` true for valid vectors. Elsewhere (padding) the output is 0, the codes are meaningless, and
                 the vectors have no effect on training.
+
+            details: return the losses of the stages and the drawn depths as well.
 
         Returns:
             ``z_hat (..., dim)`` close to ``z``, ``codes (..., num_stages)``, ``loss ()``.
@@ -170,21 +193,29 @@ class ResidualQuantizer(Coder, Pretrained):
         tuple's codes from the origin sum to at most 48; codes on the boundary are 17 away.
 
         """
-        check_vectors(z, self.dim, mask)
+        if self.training:
+            _refuse_recomputation()
+        z = self._vectors(z, mask)
         if mask is not None:
             z = torch.where(mask.unsqueeze(-1), z, 0.0)
         rows = self._rows(z, mask)
         v = self.project_in(z).reshape(-1, self.codebook_dim)
         with torch.autocast(v.device.type, enabled=False):
             v = self._computable(v)
-            if self.scale is not None and self.training:
-                self.scale.update(v, rows.weights)
+            if self.training and not self.frozen:
+                self._follow(v, rows.weights)
             routed = self._quantize(*self._to_ball(v), rows)
             v_hat = self._from_ball(routed.point, routed.gap)
         z_hat = self.project_out(v_hat.to(z.dtype).reshape(*z.shape[:-1], self.codebook_dim))
         if mask is not None:
             z_hat = torch.where(mask.unsqueeze(-1), z_hat, 0.0)
-        return Quantized(z_hat, routed.codes.reshape(*z.shape[:-1], self.num_stages), self._loss(routed))
+        codes = routed.codes.reshape(*z.shape[:-1], self.num_stages)
+        result = Quantized(self._outward(z_hat), codes, self._loss(routed, self.scale))
+        if not details:
+            return result
+        unit = self._unit(self.scale)
+        depths = None if rows.depths is None else rows.depths.reshape(z.shape[:-1])
+        return QuantizedDetails(*result, routed.codebook_loss * unit, routed.commitment_loss * unit, depths)
 
     def quantize(self, p: Tensor, mask: Tensor | None = None) -> Quantized:
         """:meth:`forward` on points of the ball: ``p (..., codebook_dim)``, no scale control, no linear maps."""
@@ -197,17 +228,18 @@ class ResidualQuantizer(Coder, Pretrained):
             gaps = ball.gap(points.detach(), self.curvature).to(points.dtype)
             routed = self._quantize(points, gaps, self._rows(p, mask))
         codes = routed.codes.reshape(*p.shape[:-1], self.num_stages)
-        return Quantized(routed.point.to(p.dtype).reshape(p.shape), codes, self._loss(routed))
+        return Quantized(routed.point.to(p.dtype).reshape(p.shape), codes, self._loss(routed, None))
 
     def stage_losses(self, z: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Codebook and commitment loss of each stage, ``(num_stages,)`` each, unweighted; changes no state."""
-        check_vectors(z, self.dim, mask)
+        z = self._vectors(z, mask)
         if mask is not None:
             z = torch.where(mask.unsqueeze(-1), z, 0.0)
         v = self.project_in(z).reshape(-1, self.codebook_dim)
         with torch.autocast(v.device.type, enabled=False):
             routed = self._route(*self._to_ball(self._computable(v)), self._rows(z, mask, dropout=False))
-        return routed.codebook_loss, routed.commitment_loss
+        unit = self._unit(self.scale)
+        return routed.codebook_loss * unit, routed.commitment_loss * unit
 
     @torch.no_grad()
     def initialize(
@@ -217,13 +249,17 @@ class ResidualQuantizer(Coder, Pretrained):
         *,
         iterations: int = 10,
         each_stage: Callable[[], object] | None = None,
-    ) -> None:
+    ) -> list[float]:
         """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least ``codebook_size`` vectors.
 
         Sets the encoder scale too. With several processes, those of the first process are used.
         ``each_stage`` is called after each stage: for a progress bar.
+
+        Returns:
+            The perplexity of each stage; a warning says if one uses less than a tenth of its codes.
+
         """
-        check_vectors(z, self.dim, mask)
+        z = self._vectors(z, mask)
         at_least("iterations", iterations, 1, whole=True)
         z = z[mask] if mask is not None else z
         v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
@@ -231,27 +267,34 @@ class ResidualQuantizer(Coder, Pretrained):
             raise ValueError(
                 f"initialize needs at least codebook_size={self.codebook_size} vectors, got {v.shape[0]}: pass more"
             )
-        if self.scale is not None:
-            self.scale.restart(v)
+        for average in (self.mean, self.scale):
+            if average is not None:
+                average.clear()
+        self._follow(v, torch.full_like(v[:, 0], 1.0 / len(v)))
         r, gap = self._to_ball(v)
         if self.curvature > 0.0 and float(gap.median()) < 1.0 - BOUNDARY_RADIUS**2:
             warnings.warn(
                 f"most of these vectors lie beyond radius {BOUNDARY_RADIUS} of the ball, where few codes serve all: "
-                "scale them down, or use scale_control=True",
+                "scale them down, or set radius=0.25",
                 stacklevel=3,  # past the decorator
             )
-        for i in range(self.num_stages):
-            self.codebooks[i] = kmeans(r, self.codebook_size, self.curvature, iterations)
-            table = code_table(self.codebooks[i : i + 1].to(r.dtype), self.curvature)
-            (step,) = cascade.walk(r, gap, table, self.curvature, self.aggregation, 1)
-            r = cascade.residual(r, step.code, self.curvature, self.aggregation)
-            gap = ball.gap(r, self.curvature).to(r.dtype)
-            if each_stage is not None:
-                each_stage()
+        start = kmeans_codebooks(
+            r, gap, self.num_stages, self.codebook_size, self.curvature, self.aggregation, iterations, each_stage
+        )
+        self.codebooks.copy_(start.codebooks)
         distributed.broadcast_(self.codebooks.data)
         self.usage.reset()
         if self.midpoints is not None:
             self.midpoints.restart(self.codebooks)
+        if min(start.perplexity) < FEW_CODES * self.codebook_size:
+            warnings.warn(few_codes(start.perplexity, self.codebook_size), stacklevel=3)
+        return start.perplexity
+
+    def freeze(self, frozen: bool = True) -> Self:
+        """Stop (or, with ``False``, resume) all learning of codes, scale and mean; the encoder still gets gradients."""
+        self.frozen = frozen
+        self.codebooks.requires_grad_(not frozen and self.midpoints is None)
+        return self
 
     def attach(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
         """Reset the moments of ``optimizer`` for revived codes before each step: they belong to the old positions."""
@@ -263,35 +306,38 @@ class ResidualQuantizer(Coder, Pretrained):
 
     # --- inside --------------------------------------------------------------------------------------------
 
+    def _follow(self, v: Tensor, weights: Tensor) -> None:
+        """Update mean and scale from the encoder's outputs ``v (n, codebook_dim)``."""
+        if self.mean is not None:
+            self.mean.update(v, weights)
+        if self.scale is not None:
+            self.scale.update(self._centred(v), weights)
+
+    def _unit(self, scale: EncoderScale | None) -> Tensor | float:
+        """The factor from squared distances on the ball to the losses in ``units``."""
+        if self.units == "ball":
+            return 1.0
+        origin = 4.0 if self.curvature > 0.0 else 1.0
+        return 1.0 / origin if scale is None else 1.0 / (origin * scale().square())
+
     def _rows(self, z: Tensor, mask: Tensor | None, dropout: bool = True) -> RowWeights:
-        lead = z.shape[:-1]
-        count = lead.numel()
-        if mask is None:
-            weights = torch.full((count,), 1.0 / max(count, 1), device=z.device, dtype=self._dtype(z.dtype))
-        else:
-            chosen = mask.reshape(-1).to(self._dtype(z.dtype))
-            weights = chosen / chosen.sum().clamp(min=1.0)
-        depths = None
-        if self.depth_dropout and self.training and dropout:
-            drawn = torch.randint(1, self.num_stages + 1, lead[:1] or (1,), device=z.device)
-            depths = drawn.repeat_interleave(count // max(drawn.numel(), 1))
-        return RowWeights(weights, depths)
+        dropping = self.depth_dropout if self.training and dropout else None
+        like = z.new_empty(0, dtype=self._dtype(z.dtype))
+        return RowWeights.of(z.shape[:-1], mask, like, self.num_stages, dropping, self.generator)
 
     def _route(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         given = points, gaps, self.codebooks.to(points.dtype), self._table(points.dtype), self.curvature, rows
-        if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment == "first"):
-            return transport_route(*given, aggregation=self.aggregation, discount=self.discount)
-        return attached_route(
-            *given,
-            aggregation=self.aggregation,
-            gradient=self.gradient,
-            commitment=self.commitment,
-            discount=self.discount,
-        )
+        axes: dict[str, Any] = {"aggregation": self.aggregation, "commitment": self.commitment}
+        axes |= {"discount": self.discount, "unit": 1.0 if self.units == "ball" else 4.0}
+        if self.training and self.temperature > 0.0:
+            axes["choose"] = partial(sample, c=self.curvature, temperature=self.temperature, generator=self.generator)
+        if self.curvature == 0.0 or (self.gradient == "transport" and self.commitment != "every"):
+            return transport_route(*given, **axes)
+        return attached_route(*given, gradient=self.gradient, **axes)
 
     def _quantize(self, points: Tensor, gaps: Tensor, rows: RowWeights) -> Routed:
         routed = self._route(points, gaps, rows)
-        if self.training:
+        if self.training and not self.frozen:
             self._learn(routed, rows)
         return routed
 
@@ -302,8 +348,7 @@ class ResidualQuantizer(Coder, Pretrained):
         self.usage.update(routed.codes, weights)
         if self.midpoints is not None:
             self.midpoints.update(self.codebooks, routed.codes, routed.residuals, weights)
-        frozen = self.midpoints is None and not self.codebooks.requires_grad
-        if frozen or self.revive_below == 0.0:
+        if self.revive_below == 0.0 or (self.midpoints is None and not self.codebooks.requires_grad):
             return
         dead = self.usage.share < self.revive_below
         self.revived.logical_or_(dead)
@@ -311,17 +356,22 @@ class ResidualQuantizer(Coder, Pretrained):
             revive(self.codebooks, dead, routed.residuals, weights)
             self.usage.reset(dead)
             if self.midpoints is not None:
-                self.midpoints.restart(self.codebooks, dead)
+                self.midpoints.restart(self.codebooks, dead, weights.sum(0))
 
-    def _loss(self, routed: Routed) -> Tensor:
+    def _loss(self, routed: Routed, scale: EncoderScale | None) -> Tensor:
         loss = self.commitment_weight * routed.commitment_loss.sum()
-        return loss if self.midpoints is not None else loss + routed.codebook_loss.sum()
+        return (loss if self.midpoints is not None else loss + routed.codebook_loss.sum()) * self._unit(scale)
 
     def _saved_config(self) -> dict[str, Any]:
         """The arguments that make the same quantizer, untrained."""
         names = inspect.signature(type(self)).parameters
-        stored = {name: getattr(self, name) for name in names if name not in ("decay", "scale_control")}
-        return {**stored, "decay": self.usage.decay, "scale_control": self.scale is not None}
+        derived = {
+            "decay": self.usage.decay,
+            "scale_control": self.scale is not None,
+            "centre": self.mean is not None,
+            "depth_dropout": False if self.depth_dropout is None else self.depth_dropout.to_config(),
+        }
+        return {name: derived.get(name, getattr(self, name, None)) for name in names}
 
     @classmethod
     def _from_config(cls, config: dict[str, Any]) -> Self:
@@ -337,7 +387,7 @@ class ResidualQuantizer(Coder, Pretrained):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ResidualQuantizer":
         """Keep statistics in their type, and codes inside the ball when a change of type rounds them."""
-        modules = [module for module in (self.usage, self.midpoints, self.scale) if module is not None]
+        modules = [module for module in (self.usage, self.midpoints, self.scale, self.mean) if module is not None]
         kept = [(module, name, buffer) for module in modules for name, buffer in module.named_buffers()]
         super()._apply(fn, recurse)
         for module, name, buffer in kept:
@@ -352,9 +402,10 @@ class ResidualQuantizer(Coder, Pretrained):
         return f"{sizes}, kind={self.kind!r}, curvature={self.curvature:g}"
 
 
-def _check_memory(num_stages: int, codebook_size: int, dim: int, midpoints: bool) -> None:
-    """Raise an error if there is not the memory to make the codebooks: some 12 bytes a number, 28 with midpoints."""
-    if torch.empty(0).device.type == "cpu":
-        needed = num_stages * codebook_size * (dim * (28 if midpoints else 12) + 16)
-        told = f"{num_stages} codebooks (num_stages) of {codebook_size} codes (codebook_size) of {dim} numbers"
-        memory.check_room(needed, told, "lower one of them")
+def _refuse_recomputation() -> None:
+    """A training step changes state, so gradient checkpointing, which runs it again in the backward pass, is wrong."""
+    if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+        raise RuntimeError(
+            "the quantizer was run again during the backward pass: in training mode it updates codes, usage and scale, "
+            "so exclude it from gradient checkpointing"
+        )

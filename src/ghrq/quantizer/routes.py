@@ -4,6 +4,9 @@
                stage to stage, because ``∂r_i/∂r_{i-1}`` is not 0.
 ``transport``  the gradient at ẑ is parallel transported to z in one step; no gradient passes through the stages.
 
+The commitment loss pulls the encoder by all stages (``every``), or by the first one: by its Euclidean gradient
+(``first``), or by its Riemannian gradient (``discounted``: times ``(2/λ_z)²``), as ``transport`` does with that of ẑ.
+
 :func:`attached_route` computes any combination as it is defined, with autograd. :func:`transport_route` is the closed
 form of the paper's combination, and of flat space.
 """
@@ -14,30 +17,13 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball, gradients
-from ghrq.geometry.nearest import CodeTable
-from ghrq.quantizer.cascade import Aggregation, Step, Sum, aggregate, residual, walk
+from ghrq.geometry.nearest import CodeTable, search
+from ghrq.quantizer.cascade import Aggregation, Choose, Step, Sum, aggregate, residual, walk
+from ghrq.quantizer.depth import RowWeights
 
 Gradient = Literal["transport", "identity"]
-Commitment = Literal["first", "every"]
-
-
-class RowWeights(NamedTuple):
-    """The weights of ``n`` rows in the losses, and how many stages each row uses."""
-
-    weights: Tensor
-    """``(n,)`` the weight of each row in a mean over rows; the sum is 1."""
-    depths: Tensor | None
-    """``(n,)`` the number of stages each row uses, or None for all."""
-
-    def stage(self, index: int) -> Tensor:
-        """``(n,)`` the weights at one stage."""
-        return self.weights if self.depths is None else self.weights * (self.depths > index)
-
-    def stages(self, count: int) -> Tensor:
-        """``(count, n)`` the weights at all stages."""
-        if self.depths is None:
-            return self.weights.expand(count, -1)
-        return torch.stack([self.stage(i) for i in range(count)])
+Commitment = Literal["first", "every", "discounted"]
+Units = Literal["ball", "encoder"]
 
 
 class Routed(NamedTuple):
@@ -74,29 +60,35 @@ def attached_route(
     gradient: Gradient,
     commitment: Commitment,
     discount: bool,
+    unit: float = 1.0,
+    choose: Choose = search,
 ) -> Routed:
     """Any combination of ``aggregation``, ``gradient`` and ``commitment``, by autograd.
 
-    ``z (n, d)`` and its gaps ``(n, 1)``; ``table`` is that of the ``codebooks``. The codes are those of
-    :func:`walk`, as in every other path; autograd follows the cascade along them.
+    ``z (n, d)`` and its gaps ``(n, 1)``; ``table`` is that of the ``codebooks``; ``unit`` multiplies the gradient that
+    ``transport`` brings from ẑ to z. The codes are those of :func:`walk`, as in every other path; autograd follows the
+    cascade along them.
     """
     with torch.no_grad():
-        steps = list(walk(z.detach(), gap, table, c, aggregation, codebooks.shape[0]))
+        steps = list(walk(z.detach(), gap, table, c, aggregation, codebooks.shape[0], choose))
     r, parts, codebook_loss, commitment_loss = z, [], [], []
+    z_gap = ball.gap(z.detach(), c)
     for i, step in enumerate(steps):
         q = codebooks[i].index_select(0, step.chosen)
         weights = rows.stage(i)
         pulled = r if i == 0 or commitment == "every" else r.detach()
+        if i == 0 and commitment == "discounted":
+            pulled = gradients.weighted(z, z_gap.square())
         codebook_loss.append((weights * squared_distance(r.detach(), q, c)).sum())
         commitment_loss.append((weights * squared_distance(pulled, q.detach(), c)).sum())
         part = gradients.straight_through(r, q) if gradient == "identity" else q.detach()
         parts.append(part if rows.depths is None else torch.where((rows.depths > i).unsqueeze(-1), part, 0.0))
         r = residual(r, part, c, aggregation)
-        if gradient == "transport" and commitment == "first":
+        if gradient == "transport" and commitment != "every":
             r = r.detach()
     total = aggregate(parts, c, aggregation)
     if gradient == "transport":
-        total = Sum(gradients.transport_through(z, ball.gap(z.detach(), c), *total, c, discount), total.gap)
+        total = Sum(gradients.transport_through(z, z_gap, *total, c, discount, unit), total.gap)
     codes, residuals = torch.stack([s.chosen for s in steps], dim=-1), [s.residual for s in steps]
     return Routed(*total, codes, torch.stack(codebook_loss), torch.stack(commitment_loss), residuals)
 
@@ -110,9 +102,12 @@ def transport_route(
     rows: RowWeights,
     *,
     aggregation: Aggregation,
+    commitment: Commitment,
     discount: bool,
+    unit: float = 1.0,
+    choose: Choose = search,
 ) -> Routed:
-    """``gradient="transport", commitment="first"`` in closed form; at ``c = 0`` the ordinary Euclidean estimator.
+    """``gradient="transport"`` without ``commitment="every"``, in closed form; at ``c = 0`` the Euclidean estimator.
 
     Arguments and definition: :func:`attached_route`.
 
@@ -121,7 +116,7 @@ def transport_route(
     """
     learning = codebooks.requires_grad and torch.is_grad_enabled()
     with torch.no_grad():
-        steps = list(walk(z, gap, table, c, aggregation, codebooks.shape[0]))
+        steps = list(walk(z, gap, table, c, aggregation, codebooks.shape[0], choose))
         first, code_gaps = steps[0], torch.stack([s.code_gap for s in steps])
         weights = rows.stages(len(steps)).unsqueeze(-1)
         squared, factor = gradients.squared_distance(
@@ -132,6 +127,8 @@ def transport_route(
         pull = gradients.squared_distance_gradient(
             first.residual, first.gap, first.code, first.code_gap, first.square, weighted[0], c
         )
+        if commitment == "discounted":
+            pull = pull * gap.square()
         parts, gaps = [s.code for s in steps], [s.code_gap for s in steps]
         if rows.depths is not None:
             used = [(rows.depths > i).unsqueeze(-1) for i in range(len(steps))]
@@ -140,7 +137,7 @@ def transport_route(
         total = aggregate(parts, c, aggregation, gaps)
         pushes = _pushes(codebooks, steps, weighted / -code_gaps) if learning else None
     codebook_loss, commitment_loss = gradients.stage_losses(loss, codebooks, pushes, z, pull)
-    point = gradients.transport_through(z, gap, *total, c, discount)
+    point = gradients.transport_through(z, gap, *total, c, discount, unit)
     codes = torch.stack([s.chosen for s in steps], dim=-1)
     return Routed(point, total.gap, codes, codebook_loss, commitment_loss, [s.residual for s in steps])
 

@@ -1,4 +1,4 @@
-"""Encoder-scale control: one multiplier that keeps encoder outputs off the boundary of the ball."""
+"""Encoder-scale control: a multiplier that keeps encoder outputs at a target radius of the ball, and their mean."""
 
 import math
 from typing import Any
@@ -7,10 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from ghrq.geometry import numerics
+from ghrq.quantizer.routes import Units
 from ghrq.system import distributed
+from ghrq.system.checks import inside
 
-TARGET_RADIUS = 0.5
-DECAY = 0.99
+# Of ``scale_control=True`` without a radius, and of the average that the paper's kinds use.
+DEFAULT_RADIUS, SLOW_DECAY = 0.5, 0.99
+# The encoder's norms may grow by several percent a step: an average that lags behind lets points run to the boundary.
+FAST_DECAY = 0.9
 
 # Longer vectors count as this long: the multiplier and its inverse are float32.
 _LONGEST = 1e30
@@ -19,22 +23,80 @@ _LONGEST = 1e30
 _LEAST, _HEAVIEST = 1e-35, 1.001
 
 
-class EncoderScale(nn.Module):
-    """A multiplier ``s`` on tangent vectors such that their median radius on the ball is 0.5.
+def target_radius(
+    radius: float | None, scale_control: bool | None, default: float | None, curvature: float, units: Units
+) -> float | None:
+    """The radius that scale control aims at, from the arguments of a quantizer; None is no scale control.
 
-    Encoder outputs have norms of order √d, which the exponential map puts onto the boundary. ``s`` follows
-    ``artanh(0.5) / (√c · median‖v‖)`` by an exponential moving average (0.99) that starts at the first batch. It
-    carries no gradient, changes only in training mode and is saved with the model. Without any update it is 1.
+    ``default`` is the radius of the kind; flat space has none, where a scale would change nothing.
+    """
+    if radius is not None:
+        inside("radius", radius, 0.0, 1.0)
+        if scale_control is False:
+            raise ValueError(f"radius={radius} needs scale control: leave out scale_control=False")
+    elif scale_control is False:
+        return None
+    else:
+        radius = (default if curvature > 0.0 else None) or (DEFAULT_RADIUS if scale_control else None)
+    if radius is not None and units == "encoder" and curvature not in (0.0, 1.0):
+        raise ValueError(
+            f"with a target radius (here {radius}) the curvature follows the data, and curvature={curvature:g} would "
+            "make no difference: leave it out, or give scale_control=False"
+        )
+    return radius
+
+
+class MovingAverage(nn.Module):
+    """An exponential moving average of one number or one vector per batch, exact from the first batch on.
+
+    It carries no gradient, changes only by :meth:`add` and is saved with the model. ``shape`` is that of the average.
     """
 
     total: Tensor
     weight: Tensor
 
-    def __init__(self, curvature: float) -> None:
+    def __init__(self, shape: tuple[int, ...], decay: float, empty: float) -> None:
         super().__init__()
-        self.target = math.atanh(TARGET_RADIUS) / math.sqrt(curvature or 1.0)
-        self.register_buffer("total", torch.zeros(()))
+        self.decay, self.empty = decay, empty
+        self.register_buffer("total", torch.zeros(shape))
         self.register_buffer("weight", torch.zeros(()))
+
+    @torch.no_grad()
+    def add(self, value: Tensor, valid: Tensor) -> None:
+        """Add the ``value`` of a batch where ``valid ()`` is true; several processes add their mean."""
+        one = valid.to(self.total.dtype)
+        batch = torch.cat((torch.where(valid, value.to(self.total.dtype), 0.0).reshape(-1), one.reshape(1)))
+        distributed.sum_(batch)
+        count = batch[-1]
+        seen = count.clamp(max=1.0)  # no update if the value of no process is valid
+        keep = 1.0 - (1.0 - self.decay) * seen
+        mean = (batch[:-1] / count.clamp(min=1.0)).view(self.total.shape)
+        self.total.mul_(keep).add_((1.0 - self.decay) * mean)
+        self.weight.mul_(keep).add_((1.0 - self.decay) * seen)
+
+    def clear(self) -> None:
+        """Forget all batches."""
+        self.total.zero_()
+        self.weight.zero_()
+
+    def forward(self) -> Tensor:
+        """The average; ``empty`` before the first batch."""
+        return torch.where(self.weight > 0.0, self.total / self.weight.clamp(min=1e-12), self.empty)
+
+
+class EncoderScale(MovingAverage):
+    """A multiplier ``s ()`` on tangent vectors such that their median radius on the ball is ``radius``.
+
+    Encoder outputs have norms of order √d, which the exponential map puts onto the boundary. ``s`` follows
+    ``artanh(radius) / (√c · median‖v‖)``. A ball of curvature c on which all vectors are s times as long is, in units
+    of the vectors, a ball of curvature ``c s²``: so this is a curvature that follows the data. Without any update
+    s is 1.
+    """
+
+    def __init__(self, curvature: float, radius: float = DEFAULT_RADIUS, decay: float = SLOW_DECAY) -> None:
+        super().__init__((), decay, empty=1.0)
+        self.radius = radius
+        self.target = math.atanh(radius) / math.sqrt(curvature or 1.0)
 
     @torch.no_grad()
     def update(self, v: Tensor, weights: Tensor | None) -> None:
@@ -45,30 +107,25 @@ class EncoderScale(nn.Module):
         if weights is not None:
             norms = torch.where(weights > 0, norms, torch.nan)
         median = norms.nanmedian()
-        batch = torch.stack((self.target / median, torch.ones_like(median)))
-        batch = torch.where((median > 0.0) & batch[0].isfinite(), batch, 0.0)
-        distributed.sum_(batch)
-        # No update if no process has a nonzero vector.
-        seen = batch[1].clamp(max=1.0)
-        keep = 1.0 - (1.0 - DECAY) * seen
-        self.total.mul_(keep).add_((1.0 - DECAY) * batch[0] / batch[1].clamp(min=1.0))
-        self.weight.mul_(keep).add_((1.0 - DECAY) * seen)
-
-    @torch.no_grad()
-    def restart(self, v: Tensor) -> None:
-        """Restart the average from this batch."""
-        self.total.zero_()
-        self.weight.zero_()
-        self.update(v, None)
-
-    def forward(self) -> Tensor:
-        """The multiplier, shape ``()``."""
-        return torch.where(self.weight > 0.0, self.total / self.weight.clamp(min=1e-12), 1.0)
+        wanted = self.target / median
+        self.add(wanted, (median > 0.0) & wanted.isfinite())
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         if not self.total.is_meta and not (self.forward() > _LEAST and 0.0 <= self.weight <= _HEAVIEST):
             raise ValueError(
                 f"the encoder scale is {float(self.forward()):.3g}, its weight {float(self.weight):.3g}: not those of "
-                "an average, all vectors would be one point"
+                "an average of finite vectors"
             )
+
+
+class EncoderMean(MovingAverage):
+    """The mean ``(d,)`` of the encoder's outputs, which the quantizer subtracts first and adds last."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__((dim,), SLOW_DECAY, empty=0.0)
+
+    @torch.no_grad()
+    def update(self, v: Tensor, weights: Tensor) -> None:
+        """Update from a batch of tangent vectors ``v (n, d)`` with ``weights (n,)``, whose sum is 1 or 0."""
+        self.add(weights.to(v.dtype) @ v.detach(), weights.sum() > 0.0)

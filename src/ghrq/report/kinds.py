@@ -20,6 +20,7 @@ KINDS = {
     "dhste-only": Look("d-HSTE only", "#cc79a7", "v"),
     "naive": Look("naive hyperbolic", "#d55e00", "s"),
     "euclidean": Look("Euclidean", "#009e73", "D"),
+    "calibrated": Look("calibrated", "#e69f00", "P"),
     "random": Look("random codes", "#8c939b", "X"),
 }
 

@@ -3,14 +3,41 @@
 Values are checked in eager mode on the CPU only, so that a compiled or GPU step does not wait.
 """
 
+import functools
+import inspect
 import math
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from ghrq.system.errors import did_you_mean
+
 Choice = TypeVar("Choice", bound=str)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def known_arguments(elsewhere: Mapping[str, str]) -> Callable[[Function], Function]:
+    """Decorate a function: a keyword that it does not have raises a TypeError that names the right one.
+
+    ``elsewhere``: names that other libraries use, and what to write here instead.
+    """
+
+    def decorate(function: Function) -> Function:
+        names = [name for name in inspect.signature(function).parameters if name != "self"]
+
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs.keys() - names:
+                hint = f"use {elsewhere[name]}" if name in elsewhere else did_you_mean(name, names, "see help()")
+                raise TypeError(f"unknown argument {name}={kwargs[name]!r}: {hint}")
+            return function(*args, **kwargs)
+
+        return checked  # type: ignore[return-value]
+
+    return decorate
 
 
 def one_of(name: str, value: Choice, choices: tuple[Choice, ...]) -> Choice:
@@ -36,10 +63,22 @@ def from_to(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must be from {low} to below {high}, got {value}")
 
 
+def inside(name: str, value: float, low: float, high: float) -> None:
+    """``value`` must be a number above ``low`` and below ``high``."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not low < value < high:
+        raise ValueError(f"{name} must be a number above {low:g} and below {high:g}, got {value!r}")
+
+
 def is_tensor(name: str, value: object) -> None:
     """``value`` must be a tensor."""
     if not isinstance(value, Tensor):
         raise ValueError(f"expected {name} as a torch tensor, got {type(value).__name__}: torch.as_tensor makes one")
+
+
+def is_bool(name: str, value: object) -> None:
+    """``value`` must be True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
@@ -68,8 +107,11 @@ def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
         )
 
 
-def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
-    """``codes`` must be integers ``(..., depth)``, ``1 ≤ depth ≤ num_stages``, from 0 to below ``codebook_size``."""
+def check_codes(codes: Tensor, num_stages: int, codebook_size: int, unused: bool = False) -> None:
+    """``codes`` must be integers ``(..., depth)``, ``1 ≤ depth ≤ num_stages``, from 0 to below ``codebook_size``.
+
+    If ``unused``, -1 is allowed and stands for a stage that is not used.
+    """
     is_tensor("codes", codes)
     if codes.dim() == 0 or not 1 <= codes.shape[-1] <= num_stages:
         raise ValueError(
@@ -79,10 +121,12 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int) -> None:
         raise ValueError(f"expected integer codes, got {codes.dtype}")
     if has_values(codes) and codes.numel():
         low, high = (int(value) for value in codes.long().aminmax())
-        if low < 0 or high >= codebook_size:
-            wrong = low if low < 0 else high
+        least = -1 if unused else 0
+        if low < least or high >= codebook_size:
+            wrong = low if low < least else high
+            also = ", or -1 for a stage that is not used" if unused else ""
             raise ValueError(
-                f"codes must be from 0 to {codebook_size - 1} (codebook_size={codebook_size}), got {wrong}"
+                f"codes must be from 0 to {codebook_size - 1} (codebook_size={codebook_size}){also}, got {wrong}"
             )
 
 

@@ -56,7 +56,7 @@ def save(folder: Path, form: Format, config: dict[str, Any], weights: dict[str, 
         with files.draft(folder, replace=force) as draft:
             draft.mkdir()
             # Not save_file: it makes files that other users cannot read, and its errors do not say what the disk says.
-            files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": _digest(content)}))
+            files.write(draft / WEIGHTS, safetensors.torch.save(tensors, metadata={"config": checksum(content)}))
             files.write_json(draft / CONFIG, content | {"sha256": {WEIGHTS: files.sha256(draft / WEIGHTS)}})
 
 
@@ -83,7 +83,7 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
     if not isinstance(sums, dict) or sums.get(WEIGHTS) != files.sha256(path):
         raise UserError(f"{path} is damaged or of another {form.title}: {CONFIG} has another checksum; {form.remedy}")
     weights, digest = _read_weights(path, form)
-    if digest != _digest(config):
+    if digest != checksum(config):
         raise UserError(f"{folder / CONFIG} is not what was written together with {WEIGHTS}: {form.remedy}")
     return {key: value for key, value in config.items() if key not in ("format", "version")}, weights
 
@@ -273,6 +273,6 @@ def _is_format(config: Path, form: Format) -> bool:
     return config.is_file() and files.read_json(config, "remove it").get("format") == form.name
 
 
-def _digest(config: dict[str, Any]) -> str:
+def checksum(config: dict[str, Any]) -> str:
     """The checksum of what a config says, whatever its layout."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ghrq.nets.mlp import MLP
 from ghrq.quantizer import KINDS, ResidualQuantizer
-from ghrq.quantizer.residual import Kind
+from ghrq.quantizer.kinds import Kind
 from ghrq.system import memory
-from ghrq.system.checks import at_least, one_of
+from ghrq.system.checks import at_least, inside, one_of
 from ghrq.tokenizer.standard import Standard
 
 EngineName = Literal["kmeans", "autoencoder"]
@@ -40,6 +40,7 @@ class Settings:
     batch_size: int
     learning_rate: float
     seed: int
+    radius: float = 0.5  # not in the files of ghrq 0.1.0
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
@@ -49,6 +50,7 @@ class Settings:
         for name in ("curvature", "learning_rate"):
             at_least(name, getattr(self, name), 0)
         at_least("seed", self.seed, 0, whole=True)
+        inside("radius", self.radius, 0.0, 1.0)
         if not isinstance(self.standardize, bool):
             raise ValueError(f"standardize must be True or False, got {self.standardize!r}")
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
@@ -105,7 +107,7 @@ class Model(nn.Module):
             settings.curvature,
             codebook_update="gradient" if network else "ema",
             revive_below=_REVIVE_BELOW,
-            scale_control=True,
+            radius=settings.radius,
         )
 
     def latent(self, x: Tensor) -> Tensor:

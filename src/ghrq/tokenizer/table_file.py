@@ -1,10 +1,9 @@
 """The file table.json in the folder of a tokenizer: the columns that it was fitted on."""
 
-import hashlib
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ghrq.system import pretrained
 from ghrq.system.errors import UserError
 from ghrq.system.files import read_json, write_json
 
@@ -24,7 +23,7 @@ class Columns(NamedTuple):
 def write(path: Path, columns: Columns, tokenizer: "Tokenizer") -> None:
     """Write the file, with a checksum and the fingerprint of the tokenizer it belongs to."""
     content = {**columns._asdict(), "tokenizer": tokenizer.fingerprint}
-    write_json(path, {**content, "sha256": _digest(content)})
+    write_json(path, {**content, "sha256": pretrained.checksum(content)})
 
 
 def read(path: Path, tokenizer: "Tokenizer") -> Columns:
@@ -36,7 +35,7 @@ def read(path: Path, tokenizer: "Tokenizer") -> Columns:
     if not set(content) <= {*Columns._fields, "tokenizer"}:
         raise UserError(f"{path} is damaged, it has unknown keys: {_REMEDY}")
     made_by = content.get("tokenizer")
-    if (written is not None or made_by is not None) and written != _digest(content):
+    if (written is not None or made_by is not None) and written != pretrained.checksum(content):
         raise UserError(f"{path} is damaged or was edited, it has another checksum: {_REMEDY}")
     if made_by not in (None, tokenizer.fingerprint):
         raise UserError(f"{path} is of another tokenizer: {_REMEDY}")
@@ -44,7 +43,3 @@ def read(path: Path, tokenizer: "Tokenizer") -> Columns:
     if not all(name is None or isinstance(name, str) for name in columns):
         raise UserError(f"{path} is damaged, column and id are no names: {_REMEDY}")
     return columns
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -17,9 +17,9 @@ from ghrq import __version__
 from ghrq.data.arrays import ArrayRows, as_rows
 from ghrq.ids import Policy, Vocabulary
 from ghrq.quantizer import ResidualQuantizer
-from ghrq.quantizer.residual import Kind
+from ghrq.quantizer.kinds import Kind
 from ghrq.system import pretrained
-from ghrq.system.checks import at_least, one_of
+from ghrq.system.checks import at_least, check_codes, one_of
 from ghrq.system.errors import UserError
 from ghrq.system.progress import make_progress
 from ghrq.tokenizer.engines import ENGINES, Engine
@@ -43,14 +43,17 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
     pandas or polars frame. Vectors are computed in float32.
 
     Args:
-        kind: of the quantizer: ``"ghrq"``, ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or ``"euclidean"``.
+        kind: of the quantizer: ``"ghrq"``, ``"calibrated"``, ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or
+            ``"euclidean"``. ``"calibrated"`` differs from ``"ghrq"`` in the training of an autoencoder only.
         num_stages: number of codes of each vector.
         codebook_size: number of codes of each stage; ``fit`` needs at least as many rows.
         engine: ``"kmeans"``, residual k-means on the ball (seconds to minutes for 100,000 vectors), or
             ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about five times as long. It fits the
             rows of ``fit`` more closely, and other rows no better.
-        curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. Vectors are scaled to a median radius of
-            0.5 on the ball.
+        curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. The scaling to ``radius`` cancels any
+            other value.
+        radius: vectors are scaled to this median radius on the ball. Smaller ones give a lower error, larger ones more
+            weight to the hierarchy.
         standardize: subtract the mean of each feature and divide by one scale, see
             :class:`ghrq.tokenizer.standard.Standard`. Mean and scale are saved with the model.
         iterations: of k-means, at most.
@@ -86,6 +89,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         codebook_size: int = 256,
         engine: EngineName = "kmeans",
         curvature: float = 1.0,
+        radius: float = 0.5,
         standardize: bool = True,
         iterations: int = 10,
         hidden: Sequence[int] = (512, 256, 128),
@@ -100,6 +104,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         self.codebook_size = codebook_size
         self.engine = engine
         self.curvature = curvature
+        self.radius = radius
         self.standardize = standardize
         self.iterations = iterations
         self.hidden = hidden
@@ -210,6 +215,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         codes = ids.detach().cpu() if isinstance(ids, Tensor) else torch.from_numpy(np.array(ids))
         if codes.dim() != 2:
             raise UserError(f"expected codes of shape (n, depth), got shape {tuple(codes.shape)}")
+        check_codes(codes, self.quantizer_.num_stages, self.quantizer_.codebook_size)  # -1 is no code of an ID
         parts = []
         with make_progress().patient_bar("decoding", len(codes), "rows") as bar, torch.no_grad():
             for part in codes.split(_DECODE_ROWS):

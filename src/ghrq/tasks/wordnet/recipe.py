@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ghrq.quantizer import QuantizerConfig
-from ghrq.quantizer.residual import Kind
+from ghrq.quantizer.kinds import Kind
 from ghrq.system.settings import Count, Positive, Rate, Section, Share
 from ghrq.training.recipe import Recipe, Transformer
 

@@ -1,0 +1,51 @@
+"""The kinds of a quantizer: each is a name for a choice on axes that can also be given one by one."""
+
+from typing import Literal, NamedTuple
+
+from ghrq.quantizer.cascade import Aggregation
+from ghrq.quantizer.routes import Commitment, Gradient, Units
+
+Kind = Literal["calibrated", "ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
+Update = Literal["gradient", "ema"]
+
+
+class Axes(NamedTuple):
+    """What a kind stands for."""
+
+    aggregation: Aggregation
+    gradient: Gradient
+    commitment: Commitment
+    units: Units = "ball"
+    update: Update = "gradient"
+    radius: float | None = None
+    """The target radius; None is no scale control."""
+
+
+KINDS: dict[Kind, Axes] = {
+    "calibrated": Axes("nested", "transport", "discounted", "encoder", "ema", 0.25),
+    "ghrq": Axes("nested", "transport", "first"),
+    "hra-only": Axes("nested", "identity", "every"),
+    "dhste-only": Axes("chained", "transport", "first"),
+    "naive": Axes("chained", "identity", "every"),
+    "euclidean": Axes("nested", "identity", "first"),
+}
+
+# Arguments of other residual quantizers (vector-quantize-pytorch, EnCodec, DAC), and what to write instead.
+ELSEWHERE = {
+    "num_quantizers": "num_stages",
+    "n_q": "num_stages",
+    "n_codebooks": "num_stages",
+    "bins": "codebook_size",
+    "dimension": "dim",
+    "quantize_dropout": "depth_dropout",
+    "quantizer_dropout": "depth_dropout",
+    "threshold_ema_dead_code": "revive_below, a share of uniform use",
+    "kmeans_init": "rq.initialize(z), which starts the codebooks from k-means",
+    "ema_update": 'codebook_update="ema"',
+    "learnable_codebook": 'codebook_update="gradient"',
+    "channel_last": "channel_dim, -1 or 1",
+    "accept_image_fmap": "channel_dim=1",
+    "freeze_codebook": "rq.freeze()",
+    "sample_codebook_temp": "temperature",
+    "shared_codebook": "one codebook per stage; a shared one is not supported",
+}
