@@ -68,7 +68,7 @@ def fit(
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Of the autoencoder.")] = None,
     radius: Annotated[
-        float, typer.Option(help="Median radius on the ball: lower for less error, higher for more hierarchy.")
+        float, typer.Option(help="Median radius of the vectors on the ball: small ones are close to flat space.")
     ] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",

@@ -20,8 +20,9 @@ _DRAWN_FROM, _MOVED_ON, _DIRECTIONS = 32, 64, 128
 # How far a centre without points moves from the centre of another group towards one of its points.
 _SPLIT = 0.1
 
-# If the perplexity of the groups is below _UNEVEN of their number, groups of up to _TINY points start anew.
-_UNEVEN, _TINY = 0.5, 2.0
+# If the perplexity of the groups is below _UNEVEN of their number, groups of up to _TINY points start anew, unless that
+# is more than _SMALL of an equal share.
+_UNEVEN, _TINY, _SMALL = 0.5, 2.0, 0.2
 
 # Initial centres are drawn in this many rounds, by the distances to the centres of all earlier rounds.
 _ROUNDS = 32
@@ -100,7 +101,7 @@ def _least_count(counts: Tensor) -> float:
     other centres keep one point each.
     """
     few = float(perplexity(counts / counts.sum())) < _UNEVEN * len(counts)
-    return min(_TINY, 0.2 * float(counts.sum()) / len(counts)) if few else 0.0
+    return min(_TINY, _SMALL * float(counts.sum()) / len(counts)) if few else 0.0
 
 
 def perplexity(shares: Tensor) -> Tensor:

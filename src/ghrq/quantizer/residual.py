@@ -66,7 +66,7 @@ class ResidualQuantizer(Coder, Pretrained):
             ``num_stages``, or one of a list such as ``[1, 2, 4]``; more in :class:`ghrq.quantizer.depth.DepthDropout`.
             ``z_hat`` is then the decode of that many of its codes. Draws come from ``rq.generator``.
         radius: keep the median radius of the encoder's points on the ball at this value, by a multiplier that follows
-            the data (:class:`ghrq.quantizer.scale.EncoderScale`): small for compression, large for structure.
+            the data (:class:`ghrq.quantizer.scale.EncoderScale`). Small ones are close to flat space.
         scale_control: True or False turns that on or off; ``"calibrated"`` has it on.
         centre: subtract a moving mean of the encoder's outputs first and add it last. An offset that all vectors have
             in common then takes up no room on the ball.

@@ -99,14 +99,12 @@ class EncoderScale(MovingAverage):
         self.target = math.atanh(radius) / math.sqrt(curvature or 1.0)
 
     @torch.no_grad()
-    def update(self, v: Tensor, weights: Tensor | None) -> None:
-        """Update from a batch of tangent vectors ``v (n, d)``; rows of weight 0 are ignored."""
+    def update(self, v: Tensor, weights: Tensor) -> None:
+        """Update from a batch of tangent vectors ``v (n, d)`` with ``weights (n,)``; rows of weight 0 are ignored."""
         norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
         if not numerics.below(norms, 1e15):  # the squares may overflow in float32
             norms = numerics.norm(v.detach()).squeeze(-1).clamp(max=_LONGEST).float()
-        if weights is not None:
-            norms = torch.where(weights > 0, norms, torch.nan)
-        median = norms.nanmedian()
+        median = torch.where(weights > 0, norms, torch.nan).nanmedian()
         wanted = self.target / median
         self.add(wanted, (median > 0.0) & wanted.isfinite())
 

@@ -52,8 +52,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             rows of ``fit`` more closely, and other rows no better.
         curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. The scaling to ``radius`` cancels any
             other value.
-        radius: vectors are scaled to this median radius on the ball. Smaller ones give a lower error, larger ones more
-            weight to the hierarchy.
+        radius: vectors are scaled to this median radius on the ball. Small ones are close to flat space.
         standardize: subtract the mean of each feature and divide by one scale, see
             :class:`ghrq.tokenizer.standard.Standard`. Mean and scale are saved with the model.
         iterations: of k-means, at most.

@@ -376,12 +376,13 @@ def _others(name: str, names: Sequence[str], total: int) -> list[str]:
 def _described(recipe: WordNetRecipe) -> dict[str, str]:
     data, optimizer, contrast, q, s = recipe.data, recipe.optimizer, recipe.contrast, recipe.quantizer, recipe.seq2seq
     instances = "with" if data.instances else "without"
+    scaled = q.scale_control or q.radius is not None
     return {
         "split": f"{data.split}, {100 * data.test_fraction:.0f}\u00a0% of the pairs held out, {instances} instances",
         "initial scale": f"{recipe.encoder.initial_scale:g}",
         "optimizer": f"{optimizer.name}, rate {optimizer.rate:g}, batch {optimizer.batch:,}",
         "epochs": f"{q.warm_epochs} of contrast alone, {optimizer.epochs} with codes",
         "contrast": f"on {contrast.on}, {contrast.negatives} negatives, temperature {contrast.temperature:g}",
-        "codebooks": f"{count(q.num_stages, 'stage')}, {q.start} start{', scale control' if q.scale_control else ''}",
+        "codebooks": f"{count(q.num_stages, 'stage')}, {q.start} start{', scale control' if scaled else ''}",
         "seq2seq": f"{count(s.layers, 'layer')} of width {s.width}, {count(s.epochs, 'epoch')}",
     }
