@@ -5,6 +5,7 @@
 """
 
 from ghrq.data.interactions.compact import read_compact
+from ghrq.data.interactions.orders import read_orders
 from ghrq.data.interactions.sequences import Interactions, Split, leave_two_out
 
-__all__ = ["Interactions", "Split", "leave_two_out", "read_compact"]
+__all__ = ["Interactions", "Split", "leave_two_out", "read_compact", "read_orders"]
