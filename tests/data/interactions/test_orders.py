@@ -1,7 +1,9 @@
 """Tables of orders and items in any format: order, duplicates, the 5-core, and rows that cannot be used."""
 
 import io
+import re
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -267,3 +269,25 @@ def test_bad_files_are_refused(tmp_path, orders, items):
         read_orders(tmp_path / "nothing.parquet")
     with pytest.raises(UserError, match="is empty"):
         read_orders(table(tmp_path / "e.parquet", {name: column[:0] for name, column in ORDERS.items()}))
+
+
+def test_the_guide_runs_as_it_stands(tmp_path, monkeypatch, capsys):
+    guide = Path(__file__).parents[3] / "docs" / "recommendation.md"
+    examples = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    rows = {"customer": random.integers(30, size=400), "sku": random.integers(60, size=400), "ordered_at": range(400)}
+    table(tmp_path / "orders.parquet", rows)
+    vectors = random.normal(size=(60, 4)).tolist()
+    names = [f"Item {sku}" for sku in range(60)]
+    table(
+        tmp_path / "items.parquet",
+        {"sku": range(60), "name": names, "description": [None] * 30 + ["nice"] * 30, "embedding": vectors},
+    )
+    values = {}
+    for example in examples:
+        if "embed_texts" not in example:  # needs a model, see test_text_vectors.py
+            exec(compile(example, str(guide), "exec"), values)
+    out = capsys.readouterr().out
+    assert out.startswith("30 users, 60 items, 400 orders\npopularity {'recall@10': ")
+    assert values["data"].texts[30] == "Item 30. nice"
