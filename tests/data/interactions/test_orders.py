@@ -186,13 +186,13 @@ def both(orders, message, noted, wanted, **options):
 @pytest.mark.parametrize("name", ["user_id", "item_id", "timestamp"])
 def test_empty_cells_are_refused_or_left_out(tmp_path, name, ending):
     path = table(tmp_path / f"orders.{ending}", changed(ORDERS, name, 0, None))
-    message = rf"orders.{ending}, row 0 \(counted from 0\): column '{name}' is empty; so it is with 1 of 8 rows: fix"
+    message = rf"orders.{ending}, row 0 \(counted from 0\): column '{name}' is empty \(1 of 8 rows\): fix"
     both(path, message, "left out 1 of 8 rows, the first is row 0", WANTED | {"ann": ["z", "y", "w"]})
 
 
 def test_unknown_items_are_refused_or_left_out(tmp_path, items):
     path = table(tmp_path / "orders.csv", changed(ORDERS, "item_id", 3, "gone"))
-    message = r"row 3 \(counted from 0\): the item 'gone' is not in .*items.parquet; so it is with 1 of 8 rows: fix"
+    message = r"row 3 \(counted from 0\): the item 'gone' is not in .*items.parquet \(1 of 8 rows\): fix"
     both(path, message, "the item 'gone' is not in", WANTED | {"ann": ["z", "w", "x"]}, items=items)
 
 

@@ -99,8 +99,8 @@ class _Rows:
             return
         first, found = int(bad.argmax()), f"{bad.sum():,} of {len(bad):,} rows"
         if self.on_bad == "stop":
-            remedy = "fix or remove such rows, or leave them out (on_bad='skip')"
-            raise UserError(f"{place(self.path, first)}: {reason}; so it is with {found}: {remedy}")
+            remedy = "fix or remove such rows, or leave them out with on_bad='skip'"
+            raise UserError(f"{place(self.path, first)}: {reason} ({found}): {remedy}")
         self._progress.note(f"{self.path}: left out {found}, the first is row {first}: {reason}")
         self.kept &= ~bad
 
