@@ -259,6 +259,15 @@ def test_what_cannot_be_used_is_refused(tmp_path, columns, options, message):
         read_orders(table(tmp_path / "orders.parquet", columns), **options)
 
 
+@pytest.mark.parametrize("name", ["user_id", "item_id", "timestamp"])
+def test_text_that_is_not_utf8(tmp_path, name):
+    path = table(tmp_path / "orders.jsonl", ORDERS | {"timestamp": [f"2024-01-{day:02d}" for day in range(1, 9)]})
+    value = {"user_id": b"bob", "item_id": b"y", "timestamp": b"2024-01-02"}[name]
+    path.write_bytes(path.read_bytes().replace(value, value[:-1] + b"\xff", 1))
+    with pytest.raises(UserError, match=rf"orders.jsonl.*column '{name}'"):
+        read_orders(path)
+
+
 def test_bad_files_are_refused(tmp_path, orders, items):
     np.save(tmp_path / "a.npy", np.zeros((4, 2), np.float32))
     with pytest.raises(UserError, match="is an array and has no columns user_id, item_id, timestamp"):
