@@ -1,4 +1,11 @@
-"""Baselines of next-item recommendation that need no training: popularity, followers, nearest neighbours."""
+"""Baselines of next-item recommendation that need no training: popularity, followers, nearest neighbours.
+
+>>> score = by_followers(followers(split.train), split.before_test, decay=0.5)
+>>> ranked = rank_items(score, split.before_test, k=50, exclude_seen=True)
+
+A :data:`Score` may be any function of the users, so a model's scores of the whole catalogue are ranked in the same way.
+Figures on Amazon Beauty are in ``docs/recommendation.md``.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -100,7 +107,8 @@ def followers(train: Interactions, window: int = 20) -> Followers:
 def by_followers(table: Followers, histories: Interactions, decay: float) -> Score:
     """By how often an item comes after those of the history; the best item of each user has a score of 1.
 
-    The counts of each item of the history are weighted by ``decay`` to the power of the number of items after it.
+    Items that follow none of them have a score of 0. The counts of each item of the history are weighted by ``decay``
+    to the power of the number of items after it.
     """
     first, lengths = table.starts[:-1].numpy(), table.starts.diff().numpy()
     _check_decay(decay)
