@@ -32,6 +32,7 @@ from ghrq.models import HierarchyEmbedding
 from ghrq.nets.mlp import MLP
 from ghrq.optim import RiemannianAdam
 from ghrq.system import files
+from ghrq.tokenizer.model import LinearPlusMLP
 
 KINDS = ("euclidean", "naive", "ghrq", "calibrated")
 UPDATES = ("gradient", "ema")
@@ -80,16 +81,16 @@ def digits(_: argparse.Namespace) -> Problem:
 
     def networks() -> tuple[nn.Module, nn.Module]:
         encoder = [
-            nn.Conv2d(1, 32, 3, padding=1),
+            nn.Conv2d(1, 16, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2, 1),
+            nn.Conv2d(16, 32, 4, 2, 1),
             nn.ReLU(),
-            nn.Conv2d(64, 8, 1),
+            nn.Conv2d(32, 8, 1),
         ]
-        decoder = [nn.Conv2d(8, 64, 1), nn.ReLU(), nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.ReLU()]
-        return nn.Sequential(*encoder), nn.Sequential(*decoder, nn.Conv2d(32, 1, 3, padding=1))
+        decoder = [nn.Conv2d(8, 32, 1), nn.ReLU(), nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.ReLU()]
+        return nn.Sequential(*encoder), nn.Sequential(*decoder, nn.Conv2d(16, 1, 3, padding=1))
 
-    return Problem(images[order[:1500]], images[order[1500:]], networks, 8, 32, 4, 300, 64, channel_dim=1)
+    return Problem(images[order[:1500]], images[order[1500:]], networks, 8, 32, 4, 300, 32, channel_dim=1)
 
 
 def mnist(given: argparse.Namespace) -> Problem:
@@ -102,7 +103,7 @@ def mnist(given: argparse.Namespace) -> Problem:
         decoder = [nn.Conv2d(16, 32, 1), nn.ReLU(), nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.ReLU()]
         return nn.Sequential(*encoder), nn.Sequential(*decoder, nn.ConvTranspose2d(16, 1, 4, 2, 1))
 
-    return Problem(images[:5000], images[5000:], networks, 16, 64, 4, 250, 32, channel_dim=1)
+    return Problem(images[:5000], images[5000:], networks, 16, 64, 4, 250, 16, channel_dim=1)
 
 
 def beauty(given: argparse.Namespace) -> Problem:
@@ -110,8 +111,8 @@ def beauty(given: argparse.Namespace) -> Problem:
     vectors = torch.from_numpy(np.load(given.data / "amazon-beauty" / "mpnet-embeddings.f16.npy")).float()
     vectors = (vectors - vectors.mean(0)) / vectors.std()
     vectors = vectors[torch.randperm(len(vectors), generator=torch.Generator().manual_seed(7))]
-    sizes = [vectors.shape[1], 512, 256, 128, 32]
-    return Problem(vectors[2000:], vectors[:2000], lambda: (MLP(sizes), MLP(sizes[::-1])), 32, 256, 3, 200, 128, 1e-3)
+    sizes = [vectors.shape[1], 512, 32]
+    return Problem(vectors[2000:], vectors[:2000], lambda: (MLP(sizes), MLP(sizes[::-1])), 32, 128, 4, 200, 128)
 
 
 def hierarchy(given: argparse.Namespace) -> Problem:
@@ -134,8 +135,15 @@ def speech(given: argparse.Namespace) -> Problem:
     frames = frames - frames.mean(0)
     frames = frames @ torch.linalg.eigh(frames.mT @ frames).eigenvectors[:, -64:]
     frames = frames / frames.std()
-    sizes = [64, 128, 32]
-    return Problem(frames[4000:], frames[:4000], lambda: (MLP(sizes), MLP(sizes[::-1])), 32, 1024, 12, 50, 256, 1e-3)
+
+    def networks() -> tuple[nn.Module, nn.Module]:
+        sizes = [64, 128, 32]
+        encoder, decoder = LinearPlusMLP(sizes), LinearPlusMLP(sizes[::-1])
+        encoder.direct.data = torch.eye(64)[32:]  # the codec starts as a transform: the larger half of the components
+        decoder.direct.data = encoder.direct.data.mT.clone()
+        return encoder, decoder
+
+    return Problem(frames[4000:], frames[:4000], networks, 32, 1024, 12, 40, 128, 1e-3)
 
 
 PROBLEMS: dict[str, Callable[[argparse.Namespace], Problem]] = {
@@ -168,7 +176,7 @@ def train(problem: Problem, kind: str, update: str, weight: float, seed: int) ->
     rq.attach(optimizer)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some kinds do collapse: that is what is measured
-        rq.initialize(encoder(problem.train[: 8 * problem.codebook_size]), iterations=5)
+        rq.initialize(encoder(problem.train[: 8 * problem.codebook_size]), iterations=3)
     for _ in range(problem.steps):
         x = problem.train[torch.randint(len(problem.train), (problem.batch,))]
         z_hat, _, loss = rq(encoder(x))

@@ -65,7 +65,7 @@ def test_codes(method, codes, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"curvature": torch.tensor(1.0)}, "curvature must be a number"),
+        ({"curvature": None}, "curvature must be a number"),
         ({"codebook_dim": 2.5}, "codebook_dim must be a whole number, got 2.5"),
         ({"decay": "0.9"}, "decay must be a number"),
         ({"kind": "ghqr"}, "'calibrated', 'ghrq', 'hra-only', 'dhste-only', 'naive', 'euclidean', got 'ghqr'"),

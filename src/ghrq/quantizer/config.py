@@ -17,7 +17,7 @@ class QuantizerConfig(Section):
     kind: Kind = "ghrq"
     codebook_size: Annotated[int, Field(ge=2)] = 128
     num_stages: Positive = 4
-    curvature: Rate = 1.0
+    curvature: Rate | Literal["learn"] = 1.0
     commitment_weight: Annotated[float, Field(ge=0)] = 0.25
     update: Update | None = None
     """None is that of ``kind``; so is None for ``radius`` and ``scale_control``."""
