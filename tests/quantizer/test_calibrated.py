@@ -141,7 +141,7 @@ def test_the_radius_is_kept(radius):
         ({"radius": "big"}, "got 'big'"),
         ({"scale_control": 0.3}, "scale_control must be True or False, got 0.3"),
         ({"radius": 0.5, "scale_control": False}, "needs scale control"),
-        ({"curvature": 2.0}, "the curvature follows the data"),
+        ({"curvature": 2.0, "radius": 0.5}, "the curvature follows the data"),
         ({"depth_dropout": 0.5}, "depth_dropout must be True, False, a list"),
         ({"depth_dropout": 2}, "depth_dropout must be True, False, a list"),
         ({"depth_dropout": [1, 9]}, "depths from 1 to num_stages=3"),

@@ -22,7 +22,7 @@ class Axes(NamedTuple):
 
 
 KINDS: dict[Kind, Axes] = {
-    "calibrated": Axes("nested", "transport", "discounted", "encoder", "ema", 0.25),
+    "calibrated": Axes("nested", "transport", "discounted", "encoder", "ema", 0.15),
     "ghrq": Axes("nested", "transport", "first"),
     "hra-only": Axes("nested", "identity", "every"),
     "dhste-only": Axes("chained", "transport", "first"),

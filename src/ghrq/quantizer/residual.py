@@ -44,7 +44,8 @@ class ResidualQuantizer(Coder, Pretrained):
         kind: ``"calibrated"`` (ours), ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or
             ``"euclidean"``: a name for a choice of ``aggregation``, ``gradient``, ``commitment``, ``units``,
             ``codebook_update`` and ``radius``, each of which can also be given by itself.
-        curvature: c of the ball ``{x : c‖x‖² < 1}``. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat
+        curvature: c of the ball ``{x : c‖x‖² < 1}``. By default it follows the data where the kind has a ``radius``,
+            which a number turns off, and is 1 elsewhere. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat
             space, exactly: losses ``‖x - y‖²``, no maps; ``aggregation``, ``gradient``, ``commitment`` and
             ``discount`` make no difference there. ``"learn"`` makes it a parameter, ``rq.learned.isp_c``, that starts
             where the first vectors have the median ``radius``; a tensor ``()`` starts at its value. See
@@ -98,8 +99,8 @@ class ResidualQuantizer(Coder, Pretrained):
         dim: int,
         codebook_size: int = 256,
         num_stages: int = 4,
-        kind: Kind = "ghrq",
-        curvature: float | Tensor | Literal["learn"] = 1.0,
+        kind: Kind = "calibrated",
+        curvature: float | Tensor | Literal["learn"] | None = None,
         commitment_weight: float = 0.25,
         *,
         aggregation: Aggregation | None = None,
@@ -138,9 +139,11 @@ class ResidualQuantizer(Coder, Pretrained):
         axes, self._curvature = KINDS[kind], 1.0
         if isinstance(curvature, Tensor | str):
             axes = check_learnable(kind, curvature, codebook_update, scale_control)
-        else:
+        elif curvature is not None:
             at_least("curvature", curvature, 0)
-            self._curvature = 0.0 if kind == "euclidean" else float(curvature)
+            axes, self._curvature = axes._replace(radius=None), float(curvature)
+        if kind == "euclidean":
+            self._curvature = 0.0
         self.aggregation: Aggregation = one_of("aggregation", aggregation or axes.aggregation, get_args(Aggregation))
         self.gradient: Gradient = one_of("gradient", gradient or axes.gradient, get_args(Gradient))
         self.commitment: Commitment = one_of("commitment", commitment or axes.commitment, get_args(Commitment))
