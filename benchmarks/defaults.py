@@ -210,6 +210,7 @@ def _measure(job: tuple[argparse.Namespace, str, str, str, float, int]) -> Measu
 def measured(given: argparse.Namespace) -> Iterator[Measured]:
     """Every run that was asked for: from the file of results, or measured now and added to it."""
     done = {}
+    given.results.parent.mkdir(parents=True, exist_ok=True)
     if given.results.exists():
         rows = [Measured(**row) for row in json.loads(given.results.read_text())]
         done = {(row.problem, row.kind, row.update, row.weight, row.seed): row for row in rows}

@@ -44,10 +44,10 @@ class ResidualQuantizer(Coder, Pretrained):
         kind: ``"calibrated"`` (ours), ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or
             ``"euclidean"``: a name for a choice of ``aggregation``, ``gradient``, ``commitment``, ``units``,
             ``codebook_update`` and ``radius``, each of which can also be given by itself.
-        curvature: c of the ball ``{x : c‖x‖² < 1}``. By default it follows the data if the kind has a ``radius``, and is
-            1 if not. A number fixes it. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat space, exactly:
-            losses ``‖x - y‖²``, no maps; ``aggregation``, ``gradient``, ``commitment`` and ``discount`` make no
-            difference there. ``"learn"`` makes it a parameter, ``rq.learned.isp_c``, that starts where the first
+        curvature: c of the ball ``{x : c‖x‖² < 1}``. By default it follows the data if the kind has a ``radius``,
+            and is 1 if not. A number fixes it. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat space,
+            exactly: losses ``‖x - y‖²``, no maps; ``aggregation``, ``gradient``, ``commitment`` and ``discount`` make
+            no difference there. ``"learn"`` makes it a parameter, ``rq.learned.isp_c``, that starts where the first
             vectors have the median ``radius``; a tensor ``()`` starts at its value. See
             :class:`ghrq.quantizer.curvature.LearnedCurvature`.
         commitment_weight: β in ``Σ mean d(sg r, q)² + β Σ mean d(r, sg q)²``. Distances are geodesic and squared, the
