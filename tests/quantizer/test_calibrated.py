@@ -250,3 +250,10 @@ def test_a_revived_code_has_the_mass_of_its_stage():
     rq.midpoints.restart(rq.codebooks, dead, rows.stages(4).sum(1))
     ratio = rq.midpoints.t[:, 0, 0] / settled
     assert (ratio - 1.0).abs().max() < 0.3, ratio
+
+
+def test_a_quantizer_that_an_older_version_saved_stays_what_it_was():
+    saved = {"dim": D, "codebook_size": K, "num_stages": N, "kind": "ghrq", "curvature": 1.0, "scale_control": False}
+    old = ResidualQuantizer._from_config(saved | {"codebook_update": "gradient", "depth_dropout": False})
+    assert (old.kind, old.units, old.commitment, old.scale, old.midpoints) == ("ghrq", "ball", "first", None, None)
+    assert ResidualQuantizer(D, K, N).kind == "calibrated"
