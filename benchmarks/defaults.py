@@ -5,9 +5,9 @@
 
 FOLDER (or GHRQ_DATA) has mnist/, amazon-beauty/ and speech/. Digits come with scikit-learn. Every number is a mean
 squared error on held-out rows, divided by the variance of the data, in thousandths. Codebooks start from k-means, and
-learn by gradient and by moving midpoints; nothing else differs between kinds. Naive ones, which are slow and not what is
-compared, have one seed. Results are kept in a file, so that a
-run that was stopped goes on; ``--only digits mnist`` and ``--seeds 1`` measure less. Needs soundfile and scikit-learn.
+learn by gradient and by moving midpoints; nothing else differs between kinds. Naive ones, which are slow and not what
+is compared, have one seed. Results are kept in a file, so that a run that was stopped goes on; ``--only digits mnist``
+and ``--seeds 1`` measure less. Needs soundfile and scikit-learn.
 """
 
 import argparse
