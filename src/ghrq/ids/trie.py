@@ -25,7 +25,7 @@ class PrefixTrie:
 
     A node of depth m is a distinct prefix of m codes; the nodes of one depth are numbered from 0 in the order of their
     tuples, and the root is node 0 of depth 0. Each depth keeps one sorted tensor ``parent·size + code``, so a child is
-    found by binary search and the children of a node are adjacent. Memory is at most about ``16·n·(num_stages + 1)``
+    found by binary search and the children of a node are adjacent. Memory is at most about ``24·n·(num_stages + 1)``
     bytes.
 
     Args:
@@ -58,11 +58,13 @@ class PrefixTrie:
                 raise ValueError(f"stage {stage + 1} of {self.num_stages}: {error}{hint}") from error
         self.codebook_size = max(self.sizes)
         self._edges: list[Tensor] = []
+        self._codes: list[Tensor] = []  # the last code of each node
         self._starts: list[Tensor] = []  # the items of a node are _items[start : start of the next node]
         node = codes.new_zeros(self.num_items, dtype=torch.int64)
         for column, size in zip(codes.unbind(1), self.sizes, strict=True):
             edges, node = torch.unique(node * size + column, return_inverse=True)
             self._edges.append(edges)
+            self._codes.append(edges % size)
             self._starts.append(torch.nn.functional.pad(torch.bincount(node).cumsum(0), (1, 0)))
         self._items = node.argsort(stable=True)
         self._mask: Tensor | None = None
@@ -76,8 +78,9 @@ class PrefixTrie:
     def to(self, device: torch.device | str) -> "PrefixTrie":
         """The same trie on another device."""
         moved = copy.copy(self)
-        moved._edges, moved._starts, moved._alive = (
-            [tensor.to(device) for tensor in tensors] for tensors in (self._edges, self._starts, self._alive)
+        moved._edges, moved._codes, moved._starts, moved._alive = (
+            [tensor.to(device) for tensor in tensors]
+            for tensors in (self._edges, self._codes, self._starts, self._alive)
         )
         moved._items = self._items.to(device)
         moved._mask = None if self._mask is None else self._mask.to(device)
@@ -117,7 +120,7 @@ class PrefixTrie:
 
     def last_code(self, nodes: Tensor, depth: int) -> Tensor:
         """The last code of the prefixes ``nodes (...)`` of ``depth``, 1 or more: ``(...)`` int64."""
-        return self._edges[depth - 1][nodes] % self.sizes[depth - 1]
+        return self._codes[depth - 1][nodes]
 
     def num_nodes(self, depth: int) -> int:
         """Number of distinct prefixes of ``depth`` codes."""
@@ -125,10 +128,12 @@ class PrefixTrie:
 
     def children(self, nodes: Tensor, depth: int) -> Tensor:
         """Which codes follow ``nodes (...)`` of ``depth``: ``(..., sizes[depth])`` bool."""
-        edges, size, flat = self._edges[depth], self.sizes[depth], nodes.flatten()
+        size, flat = self.sizes[depth], nodes.flatten()
         owner, place = ranges(*self.span(flat, depth))
         result = torch.zeros(len(flat), size, dtype=torch.bool, device=flat.device)
-        result[owner, edges[place] - flat[owner] * size] = self._is_alive(place, owner, nodes.shape, depth)
+        result[owner, self._codes[depth][place]] = self.has_items(
+            place, owner // self._requests(nodes.shape), depth + 1
+        )
         return result.view(*nodes.shape, size)
 
     def child(self, nodes: Tensor, codes: Tensor, depth: int) -> tuple[Tensor, Tensor]:
@@ -142,21 +147,26 @@ class PrefixTrie:
         # A code out of range would match another node's child.
         found = (edges[place] == wanted) & (codes >= 0) & (codes < size)
         if self._mask is not None:
-            owner = torch.arange(place.numel(), device=place.device)
-            alive = self._is_alive(place.flatten(), owner, place.shape, depth)
-            found &= torch.as_tensor(alive).view(place.shape)
+            owner = torch.arange(place.numel(), device=place.device) // self._requests(place.shape)
+            found &= self.has_items(place.flatten(), owner, depth + 1).view(place.shape)
         return place, found
 
-    def _is_alive(self, place: Tensor, owner: Tensor, shape: torch.Size, depth: int) -> Tensor | bool:
-        """Whether the nodes ``place (R,)`` below ``depth`` have an item; ``owner (R,)`` are their places in ``shape``."""
+    def has_items(self, nodes: Tensor, requests: Tensor, depth: int) -> Tensor:
+        """Which of ``nodes (R,)`` of ``depth``, 1 or more, have an item: ``(R,)`` bool; all, unless it is restricted.
+
+        ``requests (R,)`` int64: the request that each node is of, if each request has its own items.
+        """
         if self._mask is None:
-            return True
-        alive = self._alive[depth]
-        if alive.dim() == 1:
-            return alive[place]
-        if not shape or shape[0] != len(alive):
-            raise ValueError(f"the trie is restricted for {len(alive)} requests, got nodes of shape {tuple(shape)}")
-        return alive[owner // max(1, shape[1:].numel()), place]
+            return torch.ones_like(nodes, dtype=torch.bool)
+        alive = self._alive[depth - 1]
+        return alive[nodes] if alive.dim() == 1 else alive[requests, nodes]
+
+    def _requests(self, shape: torch.Size) -> int:
+        """How many nodes of ``shape`` there are for each request."""
+        if self._mask is not None and self._mask.dim() == 2 and shape[:1] != self._mask.shape[:1]:
+            count = len(self._mask)
+            raise ValueError(f"the trie is restricted for {count} requests, got nodes of shape {tuple(shape)}")
+        return max(1, shape[1:].numel())
 
     def walk(self, prefixes: Tensor) -> tuple[Tensor, Tensor]:
         """The nodes of ``prefixes (..., m)``, m from 0 to num_stages, and whether they exist: both ``(...)``."""

@@ -6,6 +6,7 @@ probability is 1 and nothing is computed: with semantic IDs that is so for most 
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,23 +38,33 @@ class CodeDecoder(nn.Module):
         nn.init.normal_(self.codes.weight, std=0.1)
         self.stages = nn.ModuleList(MLP((width, hidden, size)) for size in self.sizes)
 
-    def log_probability(self, states: Tensor, tuples: Tensor, paths: Tensor, trie: PrefixTrie) -> Tensor:
+    def log_probability(
+        self, states: Tensor, tuples: Tensor, paths: Tensor, trie: PrefixTrie, owner: Tensor | None = None
+    ) -> Tensor:
         """``(R,)``: log-probabilities of whole tuples.
 
         Args:
-            states: ``(R, width)``.
-            tuples: ``(R, N)`` int64, one for each state.
+            states: ``(B, width)``.
+            tuples: ``(R, N)`` int64.
             paths: ``(R, N + 1)`` int64, their ``trie.path``.
             trie: the softmax of each stage is over the children that a prefix has in it.
+            owner: ``(R,)`` int64, the state that each tuple follows: several tuples of a state share their prefixes. By
+                default there is one for each state.
 
         """
-        total = states.new_zeros(len(states))
-        prefix = states
+        total = states.new_zeros(len(tuples))
+        prefix = states if owner is None else states.index_select(0, owner)
         for stage in range(len(self.sizes)):
             rows = (trie.span(paths[:, stage], stage)[1] > 1).nonzero().squeeze(1)
             if len(rows):
-                logits = self._log_softmax(prefix.index_select(0, rows), paths[rows, stage], stage, trie)
-                total = total.index_add(0, rows, logits.gather(1, tuples[rows, stage : stage + 1]).squeeze(1))
+                node, which = paths[rows, stage], torch.arange(len(rows), device=rows.device)
+                shown = rows
+                if owner is not None:
+                    pairs, which = torch.unique(owner[rows] * trie.num_nodes(stage) + node, return_inverse=True)
+                    shown = rows.new_empty(len(pairs)).scatter_(0, which, rows)
+                found = self._children(prefix.index_select(0, shown), paths[shown, stage], stage, trie)
+                place = (found.start - found.first)[which] + paths[rows, stage + 1]
+                total = total.index_add(0, rows, found.scores.gather(0, place))
             prefix = prefix + self._embedded(tuples[:, stage], stage)
         return total
 
@@ -62,55 +73,87 @@ class CodeDecoder(nn.Module):
 
         ``among``: ``trie`` restricted to the items that may be found. It changes no probability.
         """
-
-        class Steps:
-            prefix = states.unsqueeze(1)
-
-            def __call__(steps, stage: int, prefixes: Prefixes | None) -> Tensor:  # noqa: N805
-                if prefixes is None:
-                    nodes = torch.zeros(len(states), 1, dtype=torch.int64, device=states.device)
-                else:
-                    before = steps.prefix.take_along_dim(prefixes.parent.unsqueeze(2), 1)
-                    steps.prefix, nodes = before + self._embedded(prefixes.codes, stage - 1), prefixes.nodes
-                total = self._after(steps.prefix.flatten(0, 1), nodes.flatten(), stage, trie).view(*nodes.shape, -1)
-                return total if among is None else total.masked_fill_(~among.children(nodes, stage), -torch.inf)
-
-        return search(Steps(), len(self.sizes), beam, trie)
+        return search(_Generation(self, states, trie, among), len(self.sizes), beam, trie)
 
     def all_log_probabilities(self, states: Tensor, trie: PrefixTrie) -> Tensor:
         """``(B, num_tuples)``: log-probabilities of every tuple of the trie, in its order; ``states (B, width)``."""
         total = states.new_zeros(len(states), 1)
         prefix = states.new_zeros(1, states.shape[1])
         for stage in range(len(self.sizes)):
-            nodes = torch.arange(trie.num_nodes(stage), device=states.device)
-            count = trie.span(nodes, stage)[1]
+            count = trie.span(torch.arange(trie.num_nodes(stage), device=states.device), stage)[1]
             parent = torch.repeat_interleave(count)  # of each node of the next depth
             total = total.index_select(1, parent)
-            several = (count > 1).nonzero().squeeze(1)
-            for part in several.split(max(1, _PAIRS // len(states))):
-                owner, place = ranges(*trie.span(part, stage))
-                pairs = (states.unsqueeze(1) + prefix[part]).flatten(0, 1)
-                found = self._log_softmax(pairs, part.repeat(len(states)), stage, trie).view(len(states), len(part), -1)
-                total.index_add_(1, place, found[:, owner, trie.last_code(place, stage + 1)])
+            for nodes in (count > 1).nonzero().squeeze(1).split(max(1, _PAIRS // len(states))):
+                pairs = (states + prefix[nodes].unsqueeze(1)).flatten(0, 1)
+                found = self._children(pairs, nodes.repeat_interleave(len(states)), stage, trie)
+                row = found.owner % len(states)
+                total.index_put_((row, found.node), found.scores, accumulate=True)
             codes = trie.last_code(torch.arange(trie.num_nodes(stage + 1), device=states.device), stage + 1)
             prefix = prefix.index_select(0, parent) + self._embedded(codes, stage)
         return total
 
-    def _after(self, prefix: Tensor, nodes: Tensor, stage: int, trie: PrefixTrie) -> Tensor:
-        """Log-probabilities ``(R, K)`` of the codes of ``stage`` after nodes ``(R,)``; ``prefix (R, width)``."""
-        total = prefix.new_full((len(nodes), self.sizes[stage]), -torch.inf)
+    def _children(self, prefix: Tensor, nodes: Tensor, stage: int, trie: PrefixTrie) -> "_Children":
+        """The children of ``nodes (R,)`` and their log-probabilities; ``prefix (R, width)`` are states plus codes."""
         first, count = trie.span(nodes, stage)
-        alone = (count == 1).nonzero().squeeze(1)
-        total[alone, trie.last_code(first[alone], stage + 1)] = 0.0
-        several = (count > 1).nonzero().squeeze(1)
-        if len(several):
-            total[several] = self._log_softmax(prefix[several], nodes[several], stage, trie)
-        return total
-
-    def _log_softmax(self, prefix: Tensor, nodes: Tensor, stage: int, trie: PrefixTrie) -> Tensor:
-        """Log-probabilities ``(R, K)`` of the children of ``nodes (R,)``, minus infinity for all other codes."""
+        owner, node = ranges(first, count)
         logits = self.stages[stage](prefix)
-        return logits.masked_fill(~trie.children(nodes, stage), -torch.inf).log_softmax(-1)
+        scores = logits.view(-1).gather(0, owner * self.sizes[stage] + trie.last_code(node, stage + 1))
+        highest = torch.segment_reduce(scores.detach(), "max", lengths=count)
+        scores = scores - highest.index_select(0, owner)
+        sums = scores.new_zeros(len(nodes)).index_add(0, owner, scores.exp())
+        scores = scores - sums.log().index_select(0, owner)
+        return _Children(owner, node, scores, first, count.cumsum(0) - count)
 
     def _embedded(self, codes: Tensor, stage: int) -> Tensor:
         return self.codes(codes + self.offsets[stage])
+
+
+class _Children(NamedTuple):
+    """The children of R prefixes, one after the other: those of prefix r begin at ``start[r]``."""
+
+    owner: Tensor
+    """Which prefix each is a child of, from 0 to below R."""
+    node: Tensor
+    """In the trie, of the depth after the prefixes'."""
+    scores: Tensor
+    """Log-probabilities; those of the children of one prefix are a softmax."""
+    first: Tensor
+    """``(R,)``: the node of each prefix's first child; the others follow it."""
+    start: Tensor
+    """``(R,)``."""
+
+
+class _Generation:
+    """The steps of a search: every prefix is a state plus the embeddings of its codes."""
+
+    def __init__(self, decoder: CodeDecoder, states: Tensor, trie: PrefixTrie, among: PrefixTrie | None) -> None:
+        self._decoder, self._prefix, self._trie, self._among = decoder, states.unsqueeze(1), trie, among
+
+    def __call__(self, stage: int, prefixes: Prefixes | None) -> Tensor:
+        decoder, trie, size = self._decoder, self._trie, self._decoder.sizes[stage]
+        count, width, device = *self._prefix.shape[:2], self._prefix.device
+        if prefixes is None:
+            nodes = torch.zeros(count, 1, dtype=torch.int64, device=device)
+        else:
+            row = torch.arange(0, count * width, width, device=device).unsqueeze(1) + prefixes.parent
+            before, nodes = self._prefix.flatten(0, 1)[row], prefixes.nodes
+            self._prefix = before + decoder._embedded(prefixes.codes, stage - 1)
+        first, children = trie.span(nodes.flatten(), stage)
+        total = self._prefix.new_full((nodes.numel() * size,), -torch.inf)
+        alone = (children == 1).nonzero().squeeze(1)
+        place = alone * size + trie.last_code(first[alone], stage + 1)
+        total[place] = self._scores(total.new_zeros(len(alone)), alone, first[alone], nodes, stage)
+        several = (children > 1).nonzero().squeeze(1)
+        if len(several):
+            prefix = self._prefix.flatten(0, 1).index_select(0, several)
+            found = decoder._children(prefix, nodes.flatten()[several], stage, trie)
+            owner = several[found.owner]
+            place = owner * size + trie.last_code(found.node, stage + 1)
+            total[place] = self._scores(found.scores, owner, found.node, nodes, stage)
+        return total.view(*nodes.shape, size)
+
+    def _scores(self, scores: Tensor, owner: Tensor, child: Tensor, nodes: Tensor, stage: int) -> Tensor:
+        """``scores (R,)`` of the nodes ``child``, minus infinity for those without any item that may be found."""
+        if self._among is None:
+            return scores
+        return scores.masked_fill(~self._among.has_items(child, owner // nodes.shape[1], stage + 1), -torch.inf)
