@@ -13,7 +13,7 @@ from ghrq.system.errors import require
 require("pyarrow", "tokenizer")
 
 from ghrq.data.tables.duplicates import check_distinct, hash_ids  # noqa: E402
-from ghrq.data.tables.table import CODES_COLUMN, OnBad, VectorTable, batch_rows, open_codes, open_table  # noqa: E402
+from ghrq.data.tables.table import CODES_COLUMN, OnBad, VectorTable, batch_rows, open_codes, open_source, open_table  # noqa: E402
 from ghrq.data.tables.write import FORMATS, TableLayout, open_writer, write_skipped  # noqa: E402
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "check_distinct",
     "hash_ids",
     "open_codes",
+    "open_source",
     "open_table",
     "open_writer",
     "write_skipped",

@@ -284,7 +284,7 @@ def open_table(
 
     """
     text = {name for name in (id_column, label_column, title_column) if name is not None}
-    source = _source(Path(path), text)
+    source = open_source(Path(path), text)
     if isinstance(source, ArraySource):
         options = {"--id": id_column, "--labels": label_column, "--title": title_column, "--column": column}
         for option, given in options.items():
@@ -296,7 +296,7 @@ def open_table(
 def open_codes(path: str | os.PathLike[str]) -> VectorTable:
     """Open a table of codes as ``ghrq encode`` writes it, in any of its formats; its vectors are the codes, int32."""
     path = Path(path)
-    source = _source(path, ())
+    source = open_source(path, ())
     if isinstance(source, ArraySource):
         return open_table(path, dtype=np.int32)
     names = source.schema.names
@@ -309,8 +309,8 @@ def open_codes(path: str | os.PathLike[str]) -> VectorTable:
     return open_table(path, ",".join(codes), others[0] if others else None, dtype=np.int32)
 
 
-def _source(path: Path, text: Collection[str]) -> Source:
-    """The reader of a file; columns in ``text`` keep their spelling."""
+def open_source(path: Path, text: Collection[str]) -> Source:
+    """The reader of a file as rows of any columns; those in ``text`` keep their spelling."""
     name = path.name.lower().removesuffix(".gz")
     if os.path.isdir(path) or name.endswith(".parquet"):
         return ParquetSource(path)
