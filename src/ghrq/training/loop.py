@@ -52,7 +52,8 @@ class Stage:
     begin: Callable[[Progress], None] | None = None
     """Called before the first step of a new stage, with the model on its device, such as for k-means."""
     validate: Callable[[], dict[str, float]] | None = None
-    """Called at the end of each epoch, with the model in eval mode and without gradient; the values are logged."""
+    """Called at the end of each epoch, with the model in eval mode and without gradient; the values, if any, are
+    logged."""
     clip: float | None = None
     """Instead of ``training.clip``."""
     precision: Precision | None = None
@@ -325,7 +326,8 @@ class _Loop:
             values = self.stage.validate()
         self.model.train()
         set_random_state(state)
-        self._write({f"validation/{name}": float(value) for name, value in values.items()})
+        if values:
+            self._write({f"validation/{name}": float(value) for name, value in values.items()})
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
