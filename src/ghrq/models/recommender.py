@@ -112,6 +112,8 @@ class Recommender(nn.Module, Pretrained):
         self.config = config
         count, stages, width = len(config.keys), len(config.sizes), config.width
         _check_parts(config)
+        import os
+        self._scale = float(os.environ.get("RSCALE", 1.0))
         self.register_buffer("codes", torch.zeros(count, stages, dtype=torch.int64) if codes is None else codes.long())
         if codes is not None:
             _check_codes(codes, config)
@@ -123,12 +125,12 @@ class Recommender(nn.Module, Pretrained):
         if vectors is not None:
             self._reduce(vectors.float())
         if "codes" in config.inputs:
-            self.code_embedding = _small(nn.Embedding(sum(config.sizes), width))
+            self.code_embedding = _small(nn.Embedding(sum(config.sizes), width), self._scale)
         if "text" in config.inputs:
             self.text_layer = nn.Linear(components, width, bias=False)
             nn.init.normal_(self.text_layer.weight, std=0.05 * components**-0.5)
         if "item" in config.inputs:
-            self.item_embedding = _small(nn.Embedding(count, width))
+            self.item_embedding = _small(nn.Embedding(count, width), self._scale)
             with torch.no_grad():
                 self.item_embedding.weight[~self.known] = 0.0
         self.encoder = CausalEncoder(
@@ -147,11 +149,11 @@ class Recommender(nn.Module, Pretrained):
         """The input vectors ``(..., width)`` of ``items (...)``; without the items' own embeddings for a share ``drop``."""
         parts = []
         if "codes" in self.config.inputs:
-            parts.append(self.code_embedding(self.codes[items] + self._offsets).sum(-2))
+            parts.append(self._scale * self.code_embedding(self.codes[items] + self._offsets).sum(-2))
         if "text" in self.config.inputs:
             parts.append(self.text_layer(self.text[items]))
         if "item" in self.config.inputs:
-            own = self.item_embedding(items)
+            own = self._scale * self.item_embedding(items)
             if drop:
                 own = own * (torch.rand(items.shape, device=items.device) >= drop).unsqueeze(-1)
             parts.append(own)
@@ -440,8 +442,8 @@ def _top(scores: Tensor, k: int, items: Tensor | None = None) -> Ranked:
     return Ranked(place if items is None else items.gather(1, place), best)
 
 
-def _small(embedding: nn.Embedding) -> nn.Embedding:
-    nn.init.normal_(embedding.weight, std=0.05)
+def _small(embedding: nn.Embedding, scale: float) -> nn.Embedding:
+    nn.init.normal_(embedding.weight, std=0.05 / scale)
     return embedding
 
 
