@@ -36,7 +36,9 @@ def plain_scores(model, history):
         state = model.states(items[None])[0, -1]
         by_codes = torch.stack(
             [
-                model.decoder.log_probability(state[None], model.codes[[i]], model.trie.path(model.codes[[i]]), model.trie)
+                model.decoder.log_probability(
+                    state[None], model.codes[[i]], model.trie.path(model.codes[[i]]), model.trie
+                )
                 for i in range(N)
             ]
         ).squeeze(1)
@@ -100,10 +102,10 @@ def test_old_items_count_as_seen_but_are_not_looked_at():
 
 def test_bad_requests_are_one_line():
     model = small()
-    with pytest.raises(UserError, match="1 items of the histories are not in the model's catalogue.*'nope'"):
+    with pytest.raises(UserError, match=r"1 items of the histories are not in the model's catalogue.*'nope'"):
         model.recommend([["item1", "nope"]])
     assert model.recommend([["item1", "nope"]], skip_unknown=True) == model.recommend([["item1"]])
-    with pytest.raises(UserError, match="2 of 3 histories have no item.*number 1"):
+    with pytest.raises(UserError, match=r"2 of 3 histories have no item.*number 1"):
         model.recommend([["item1"], [], ["nope"]], skip_unknown=True)
     with pytest.raises(UserError, match="k=3, but there are only 2 items that are allowed and not in the history"):
         model.recommend([["item1"]], k=3, allowed=["item3", "item1", "item9"])
@@ -135,9 +137,7 @@ def test_new_items_can_be_recommended_without_training():
     # By items alone, old items keep their order: their vectors are the same.
     old = [item.key for item in larger.recommend([["item1"]], k=N + 1, by="items")[0] if not item.key.startswith("new")]
     assert old == [item.key for item in model.recommend([["item1"]], k=N - 1, by="items")[0]]
-    torch.testing.assert_close(
-        larger.text[-2:], (text - model.text_mean) @ model.text_map, rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(larger.text[-2:], (text - model.text_mean) @ model.text_map, rtol=1e-5, atol=1e-5)
 
 
 def test_new_items_that_do_not_fit_are_refused():

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AncestorTranslator", "HierarchyEmbedding", "ImagePrior", "ImageTokenizer", "Recommender"]
 
-_MODULES = dict(
-    zip(__all__, ("ancestors", "hierarchy", "image_prior", "image_tokenizer", "recommender"), strict=True)
-)
+_MODULES = dict(zip(__all__, ("ancestors", "hierarchy", "image_prior", "image_tokenizer", "recommender"), strict=True))
 
 
 def __getattr__(name: str) -> Any:

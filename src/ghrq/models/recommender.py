@@ -112,8 +112,9 @@ class Recommender(nn.Module, Pretrained):
         self.config = config
         count, stages, width = len(config.keys), len(config.sizes), config.width
         _check_parts(config)
-        import os
-        self._scale = float(os.environ.get("RSCALE", 1.0))
+        # Tables with small entries, scaled: the optimiser's steps are as large for them as for a large table. An item
+        # that is rare has few steps.
+        self._scale = width**0.5
         self.register_buffer("codes", torch.zeros(count, stages, dtype=torch.int64) if codes is None else codes.long())
         if codes is not None:
             _check_codes(codes, config)
@@ -146,7 +147,7 @@ class Recommender(nn.Module, Pretrained):
     # --- the network ---------------------------------------------------------------------------------------
 
     def embed(self, items: Tensor, drop: float = 0.0) -> Tensor:
-        """The input vectors ``(..., width)`` of ``items (...)``; without the items' own embeddings for a share ``drop``."""
+        """The input vectors ``(..., width)`` of ``items (...)``; a share ``drop`` of them without their own embedding."""
         parts = []
         if "codes" in self.config.inputs:
             parts.append(self._scale * self.code_embedding(self.codes[items] + self._offsets).sum(-2))
@@ -181,7 +182,7 @@ class Recommender(nn.Module, Pretrained):
     def _apply(self, *args: object, **kwargs: object) -> "Recommender":
         for name in ("trie", "_paths", "_offsets"):  # they are on the device of the codes
             self.__dict__.pop(name, None)
-        return super()._apply(*args, **kwargs)  # type: ignore[arg-type]
+        return super()._apply(*args, **kwargs)
 
     @torch.no_grad()
     def _reduce(self, vectors: Tensor) -> None:
@@ -291,9 +292,7 @@ class Recommender(nn.Module, Pretrained):
         items, scores = (torch.cat(found).cpu()[back] for found in zip(*parts, strict=True))
         return Ranked(items, scores)
 
-    def _rank(
-        self, states: Tensor, k: int, by: Way, mask: Tensor | None, beam: int, vectors: Tensor | None
-    ) -> Ranked:
+    def _rank(self, states: Tensor, k: int, by: Way, mask: Tensor | None, beam: int, vectors: Tensor | None) -> Ranked:
         by_items = None
         if vectors is not None:
             by_items = _masked((states @ vectors.T).log_softmax(-1), mask)
@@ -385,8 +384,8 @@ class Recommender(nn.Module, Pretrained):
         empty = (~(histories >= 0).any(1)).nonzero().squeeze(1).tolist()
         if empty:
             raise UserError(
-                f"{len(empty):,} of {len(histories):,} histories have no item that the model knows, the first is number "
-                f"{empty[0]} (from 0): leave such users out, or recommend what is popular"
+                f"{len(empty):,} of {len(histories):,} histories have no item that the model knows, the first is "
+                f"number {empty[0]} (from 0): leave such users out, or recommend what is popular"
             )
 
     # --- a larger catalogue --------------------------------------------------------------------------------
@@ -424,7 +423,10 @@ class Recommender(nn.Module, Pretrained):
 
 
 def left_filled(numbers: Tensor, lengths: Tensor) -> Tensor:
-    """Rows of different ``lengths (B,)``, given one after the other, as ``(B, longest)``; filled with -1 from the left."""
+    """Rows of different ``lengths (B,)``, one after the other in ``numbers``, as ``(B, longest)``.
+
+    They are filled with -1 from the left.
+    """
     ends, width = lengths.cumsum(0), max(1, int(lengths.max())) if len(lengths) else 1
     place = ends.unsqueeze(1) - torch.arange(width, 0, -1)
     inside = place >= (ends - lengths).unsqueeze(1)
@@ -443,7 +445,7 @@ def _top(scores: Tensor, k: int, items: Tensor | None = None) -> Ranked:
 
 
 def _small(embedding: nn.Embedding, scale: float) -> nn.Embedding:
-    nn.init.normal_(embedding.weight, std=0.05 / scale)
+    nn.init.normal_(embedding.weight, std=0.02 / scale)
     return embedding
 
 
@@ -469,7 +471,9 @@ def _check_codes(codes: Tensor, config: RecommenderConfig) -> None:
         if high >= size:
             last = stage == len(config.sizes) - 1
             what = "the tie-break token" if last else f"stage {stage + 1}"
-            remedy = "train with a larger ids.tie_break" if last else "use the tokenizer that the model was trained with"
+            remedy = (
+                "train with a larger ids.tie_break" if last else "use the tokenizer that the model was trained with"
+            )
             raise UserError(f"{what} of an ID has code {high}, but the model knows {size} (0 to {size - 1}): {remedy}")
     if config.sizes and len(torch.unique(codes, dim=0)) < len(codes):
         raise UserError(

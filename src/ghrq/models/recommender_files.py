@@ -65,8 +65,8 @@ def recommend_table(
         replacing(out) as temporary,
         temporary.open("wb") as file,
         progress.bar("recommending", table.rows, unit="users") as bar,
+        parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer,
     ):
-        writer = parquet.ParquetWriter(file, schema, write_page_checksum=True)
         for batch in table.read([user, history]):
             numbers, lengths = _numbers(batch.column(1), keys)
             missing = numbers < 0

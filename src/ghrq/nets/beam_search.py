@@ -56,7 +56,8 @@ def search(step: Step, stages: int, beam: int, trie: PrefixTrie | None = None) -
         tuples = torch.cat((tuples.take_along_dim(parent.unsqueeze(2), 1), codes.unsqueeze(2)), dim=2)
         node = node.gather(1, parent)
         prefixes = Prefixes(parent, codes, node if trie is None else trie.child(node, codes, stage)[0])
-    assert score is not None and prefixes is not None
+    assert score is not None
+    assert prefixes is not None
     lost = score.isneginf()
     tuples = torch.where(lost.unsqueeze(2), tuples[:, :1], tuples)
     nodes = torch.where(lost, prefixes.nodes[:, :1], prefixes.nodes)

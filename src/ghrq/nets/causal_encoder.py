@@ -8,7 +8,7 @@ from ghrq.nets.layer import Layer, check_sizes, layers_of
 
 
 class CausalEncoder(nn.Module):
-    """Transformer ``(B, T, width)`` -> ``(B, T, width)``, norms first in each branch; sequences are padded at their end.
+    """Transformer ``(B, T, width)`` -> ``(B, T, width)``, norms first in each branch. Padding is at the end.
 
     Args:
         width: of the vectors; a multiple of ``heads``.

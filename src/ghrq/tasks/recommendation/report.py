@@ -37,7 +37,9 @@ _UNSEEN = "Items of the history are left out of the list: no user of Amazon Beau
 def _columns(way: str, protocol: str) -> list[Column]:
     names = [("R", "recall"), ("N", "ndcg")]
     return [
-        Column(f"{short}@{k}", f"test.{way}.{protocol}.{name}@{k}", ".4f", "highest") for k in KS for short, name in names
+        Column(f"{short}@{k}", f"test.{way}.{protocol}.{name}@{k}", ".4f", "highest")
+        for k in KS
+        for short, name in names
     ]
 
 
@@ -76,8 +78,8 @@ IDS = Table(
     ],
     baselines=[RANDOM, LETTER],
     paper=PAPER,
-    note="Distinct: different tuples before the tie-break token, as a share of the items. Residual error: mean d²(ẑ, z). "
-    "Telescoping error: of all codes and the last residual composed again. Those of the Euclidean kind are in "
+    note="Distinct: different tuples before the tie-break token, as a share of the items. Residual error: mean "
+    "d²(ẑ, z). Telescoping error: of all codes and the last residual composed again. Those of the Euclidean kind are in "
     "Euclidean units. A higher share of distinct tuples need not mean better recommendations.",
 )
 
@@ -107,8 +109,8 @@ SLICES = Table(
         )
     ],
     baselines=[RANDOM, LETTER],
-    note="Cold: the target never occurs in training. Tail and head: the quarters of the items that occur least and most "
-    "often in training. With so few cold targets a share of them is hardly more than a count.",
+    note="Cold: the target never occurs in training. Tail and head: the quarters of the items that occur least and "
+    "most often in training. With so few cold targets a share of them is hardly more than a count.",
 )
 
 
@@ -145,7 +147,7 @@ class Differences:
             entries: list[Entry] = []
             for which in (0, 1):
                 means = [torch.stack([recall_ndcg(row, 10)[which] for row in found]).mean(0) for found in (a, b)]
-                difference, low, high = paired_bootstrap(*means)
+                difference, low, high = paired_bootstrap(means[0], means[1])
                 entries.append(f"{difference:+.4f} [{low:+.4f}, {high:+.4f}]")
             colour = KINDS[other.kind].colour if other.kind in KINDS else ""
             yield Row(label_of(other.kind), entries, colour, way if way == beside else f"{way} against its items")
@@ -167,7 +169,13 @@ TABLES: Sequence[Any] = (
 )
 
 CURVES = (
-    Curve("validation", "Validation while training", "NDCG@10, seen items removed.", ("recommender",), "validation/ndcg@10"),
+    Curve(
+        "validation",
+        "Validation while training",
+        "NDCG@10, seen items removed.",
+        ("recommender",),
+        "validation/ndcg@10",
+    ),
     Curve("codes", "Loss of the codes", "Nats an item.", ("recommender",), "codes"),
     Curve("items", "Loss of the items", "Nats an item, against sampled ones.", ("recommender",), "items"),
 )

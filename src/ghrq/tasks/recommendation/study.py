@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ghrq.training.study import Axis, Part, Study
+from ghrq.training.study import Axis, Label, Part, Study
 
 RANDOM, LETTER, SASREC = "random", "LETTER", "SASRec"
 
 # Where the IDs come from: a kind of quantizer, or another source. SASRec has item embeddings only.
-_SOURCES: Mapping[str, Mapping[str, Any]] = {
+_SOURCES: Mapping[Label, Mapping[str, Any]] = {
     "ghrq": {"quantizer.kind": "ghrq"},
     "naive": {"quantizer.kind": "naive"},
     "euclidean": {"quantizer.kind": "euclidean"},
@@ -21,8 +21,10 @@ _SOURCES: Mapping[str, Mapping[str, Any]] = {
         "recommender.item_dropout": 0.0,
     },
 }
-_ABLATIONS = {kind: {"quantizer.kind": kind} for kind in ("hra-only", "dhste-only", "calibrated")}
-_FEW = {label: _SOURCES[label] for label in ("ghrq", "euclidean", RANDOM, SASREC)}
+_ABLATIONS: Mapping[Label, Mapping[str, Any]] = {
+    kind: {"quantizer.kind": kind} for kind in ("hra-only", "dhste-only", "calibrated")
+}
+_FEW: Mapping[Label, Mapping[str, Any]] = {label: _SOURCES[label] for label in ("ghrq", "euclidean", RANDOM, SASREC)}
 
 STUDY = Study(
     [

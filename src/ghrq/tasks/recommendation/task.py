@@ -146,9 +146,7 @@ class Recommendation(Task):
         stage = Stage.of(
             "recommender",
             model,
-            torch.optim.AdamW(
-                parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay, fused=True
-            ),
+            torch.optim.AdamW(parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay, fused=True),
             rows=len(users),
             batch=settings.batch,
             epochs=epochs,
