@@ -64,7 +64,7 @@ def check(data):
 
 def test_the_files_as_published(paths):
     told = io.StringIO()
-    check(read_amazon(*paths, progress=PlainProgress(told)))
+    check(read_amazon(paths[0], progress=PlainProgress(told)))
     assert "left out 2 of 16 reviews: their items have no metadata" in told.getvalue()
     assert "1 of 5 items have neither a title nor a description" in told.getvalue()
     assert "left out 4 of 14 rows: a user with fewer than 5 items" in told.getvalue()
@@ -117,6 +117,8 @@ def test_other_files_are_refused(paths, tmp_path):
     reviews, meta = paths
     with pytest.raises(UserError, match="there is no file"):
         read_amazon(tmp_path / "nothing.gz", meta)
+    with pytest.raises(UserError, match=r"is not called reviews_CATEGORY_5.json.gz: name the file of its metadata"):
+        read_amazon(write(tmp_path / "r.gz", []))
     with pytest.raises(UserError, match="is empty"):
         read_amazon(write(tmp_path / "r.gz", []), meta)
     with pytest.raises(UserError, match=r"m.gz has none of the items of .*reviews_Toys_5.json.gz"):

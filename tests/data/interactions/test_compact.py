@@ -19,7 +19,7 @@ ITEMS = [
     {"id": 1, "asin": "A", "title": "Soap", "categories": [["Beauty", "Bath"], ["Gifts"]]},
     {"id": 2, "asin": "B", "title": "Comb", "categories": []},
     {"id": 3, "asin": "C", "title": None, "categories": [["Beauty"]]},
-    {"id": 4, "asin": "D", "title": "Brush"},
+    {"id": 4, "asin": "D"},
     {"id": 5, "asin": "E", "title": "Oil", "categories": [["Beauty"]]},
 ]
 VECTORS = np.arange(10, dtype=np.float16).reshape(5, 2) / 4
@@ -59,7 +59,7 @@ def test_a_small_folder(tmp_path):
     assert data.starts.tolist() == [0, 3, 8]
     assert data.sequence.tolist() == [0, 1, 2, 3, 0, 1, 4, 3]
     assert data.sequence.dtype == data.starts.dtype == torch.int64
-    assert data.titles == ["Soap", "Comb", "", "Brush", "Oil"]
+    assert data.titles == ["Soap", "Comb", "", "", "Oil"]
     assert data.texts is not None
     assert data.texts[0] == "Title: Soap; Categories: Beauty > Bath"
     assert data.vectors is not None

@@ -1,7 +1,9 @@
 """Tables of orders and items in any format: order, duplicates, the 5-core, and rows that cannot be used."""
 
 import io
+import re
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -184,13 +186,13 @@ def both(orders, message, noted, wanted, **options):
 @pytest.mark.parametrize("name", ["user_id", "item_id", "timestamp"])
 def test_empty_cells_are_refused_or_left_out(tmp_path, name, ending):
     path = table(tmp_path / f"orders.{ending}", changed(ORDERS, name, 0, None))
-    message = rf"orders.{ending}, row 0 \(counted from 0\): column '{name}' is empty; so it is with 1 of 8 rows: fix"
+    message = rf"orders.{ending}, row 0 \(counted from 0\): column '{name}' is empty \(1 of 8 rows\): fix"
     both(path, message, "left out 1 of 8 rows, the first is row 0", WANTED | {"ann": ["z", "y", "w"]})
 
 
 def test_unknown_items_are_refused_or_left_out(tmp_path, items):
     path = table(tmp_path / "orders.csv", changed(ORDERS, "item_id", 3, "gone"))
-    message = r"row 3 \(counted from 0\): the item 'gone' is not in .*items.parquet; so it is with 1 of 8 rows: fix"
+    message = r"row 3 \(counted from 0\): the item 'gone' is not in .*items.parquet \(1 of 8 rows\): fix"
     both(path, message, "the item 'gone' is not in", WANTED | {"ann": ["z", "w", "x"]}, items=items)
 
 
@@ -257,6 +259,15 @@ def test_what_cannot_be_used_is_refused(tmp_path, columns, options, message):
         read_orders(table(tmp_path / "orders.parquet", columns), **options)
 
 
+@pytest.mark.parametrize("name", ["user_id", "item_id", "timestamp"])
+def test_text_that_is_not_utf8(tmp_path, name):
+    path = table(tmp_path / "orders.jsonl", ORDERS | {"timestamp": [f"2024-01-{day:02d}" for day in range(1, 9)]})
+    value = {"user_id": b"bob", "item_id": b"y", "timestamp": b"2024-01-02"}[name]
+    path.write_bytes(path.read_bytes().replace(value, value[:-1] + b"\xff", 1))
+    with pytest.raises(UserError, match=rf"orders.jsonl.*column '{name}'"):
+        read_orders(path)
+
+
 def test_bad_files_are_refused(tmp_path, orders, items):
     np.save(tmp_path / "a.npy", np.zeros((4, 2), np.float32))
     with pytest.raises(UserError, match="is an array and has no columns user_id, item_id, timestamp"):
@@ -267,3 +278,25 @@ def test_bad_files_are_refused(tmp_path, orders, items):
         read_orders(tmp_path / "nothing.parquet")
     with pytest.raises(UserError, match="is empty"):
         read_orders(table(tmp_path / "e.parquet", {name: column[:0] for name, column in ORDERS.items()}))
+
+
+def test_the_guide_runs_as_it_stands(tmp_path, monkeypatch, capsys):
+    guide = Path(__file__).parents[3] / "docs" / "recommendation.md"
+    examples = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    rows = {"customer": random.integers(30, size=400), "sku": random.integers(60, size=400), "ordered_at": range(400)}
+    table(tmp_path / "orders.parquet", rows)
+    vectors = random.normal(size=(60, 4)).tolist()
+    names = [f"Item {sku}" for sku in range(60)]
+    table(
+        tmp_path / "items.parquet",
+        {"sku": range(60), "name": names, "description": [None] * 30 + ["nice"] * 30, "embedding": vectors},
+    )
+    values = {}
+    for example in examples:
+        if "embed_texts" not in example:  # needs a model, see test_text_vectors.py
+            exec(compile(example, str(guide), "exec"), values)
+    out = capsys.readouterr().out
+    assert out.startswith("30 users, 60 items, 400 orders\npopularity {'recall@10': ")
+    assert values["data"].texts[30] == "Item 30. nice"

@@ -41,6 +41,16 @@ def test_the_last_items_are_filled_from_the_left():
     assert interactions([]).last(2).tolist() == [[-1, -1]]
 
 
+def test_some_users_can_be_taken():
+    data = interactions([1, 2, 3], [], [4, 4])
+    some = data.take(torch.tensor([2, 1, 0, 2]))
+    assert some.users == ["u2", "u1", "u0", "u2"]
+    assert some.items == data.items
+    assert lists(some) == [[4, 4], [], [1, 2, 3], [4, 4]]
+    assert some.starts.dtype == torch.int64
+    assert lists(data.take(torch.tensor([], dtype=torch.int64))) == []
+
+
 def test_users_with_too_few_items_are_named():
     with pytest.raises(UserError, match=r"2 of 3 users have fewer than 3 items, such as 'u1'"):
         leave_two_out(interactions([1, 2, 3], [1, 2], []))

@@ -38,13 +38,16 @@ class _Described(NamedTuple):
     description: str
 
 
-def read_amazon(reviews: Path, meta: Path, progress: Progress | None = None) -> Interactions:
+def read_amazon(reviews: Path, meta: Path | None = None, progress: Progress | None = None) -> Interactions:
     """Who reviewed what, by time, at equal times by ASIN. Items without metadata are left out.
+
+    Without ``meta``, ``reviews_CATEGORY_5.json.gz`` has its metadata in the same folder, in ``meta_CATEGORY.json.gz``.
 
     The keys of the items are their ASINs, in ascending order. The text of an item is its title and its description,
     joined by ``". "``; it may be empty.
     """
     progress = progress or Progress()
+    meta = meta or _metadata_beside(reviews)
     people, reviewed, time = _reviews(reviews, progress)
     found = reviewed.dictionary.to_pylist()
     described = _metadata(meta, set(found), progress)
@@ -69,6 +72,13 @@ def read_amazon(reviews: Path, meta: Path, progress: Progress | None = None) -> 
         name=str(reviews),
         progress=progress,
     )
+
+
+def _metadata_beside(reviews: Path) -> Path:
+    found = re.fullmatch(r"reviews_(.+?)(_5)?\.json\.gz", reviews.name)
+    if found is None:
+        raise UserError(f"{reviews} is not called reviews_CATEGORY_5.json.gz: name the file of its metadata, too")
+    return reviews.with_name(f"meta_{found[1]}.json.gz")
 
 
 def _reviews(path: Path, progress: Progress) -> tuple[Any, Any, Any]:

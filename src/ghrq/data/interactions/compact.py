@@ -85,7 +85,7 @@ def _items(path: Path) -> list[dict[str, Any]]:
             raise _wrong(path, row, f"it is not JSON ({error})") from error
         if not isinstance(item, dict) or item.get("id") != row + 1:
             raise _wrong(path, row, f"expected an object with the id {row + 1}: ids count from 1")
-        if not (isinstance(item.get("asin"), str) and isinstance(item.get("title"), str | None)):
+        if not (isinstance(item.get("asin"), str) and isinstance(item.setdefault("title", None), str | None)):
             raise _wrong(path, row, "expected texts as 'asin' and 'title'")
         paths = item.setdefault("categories", [])
         if not (

@@ -16,7 +16,7 @@ import torch
 from ghrq.data.interactions.events import Events, Ints, Items, arrange
 from ghrq.data.interactions.sequences import LEAST_ITEMS, Interactions
 from ghrq.data.tables import OnBad, batch_rows, open_source, open_table
-from ghrq.data.tables.columns import can_be_ids, checked_name, place, text_array
+from ghrq.data.tables.columns import can_be_ids, checked_name, place, shown, text_array
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 
@@ -99,8 +99,8 @@ class _Rows:
             return
         first, found = int(bad.argmax()), f"{bad.sum():,} of {len(bad):,} rows"
         if self.on_bad == "stop":
-            remedy = "fix or remove such rows, or leave them out (on_bad='skip')"
-            raise UserError(f"{place(self.path, first)}: {reason}; so it is with {found}: {remedy}")
+            remedy = "fix or remove such rows, or leave them out with on_bad='skip'"
+            raise UserError(f"{place(self.path, first)}: {reason} ({found}): {remedy}")
         self._progress.note(f"{self.path}: left out {found}, the first is row {first}: {reason}")
         self.kept &= ~bad
 
@@ -234,7 +234,7 @@ def _times(path: Path, column: Any, name: str, rows: Ints) -> npt.NDArray[Any]:
     form = max(forms, key=lambda each: readable[each])
     if readable[form] < len(column):
         bad = readable[form]
-        value = column[bad].as_py()
+        value = shown(column[bad])
         raise UserError(
             f"{place(path, int(rows[bad]))}: column {name!r} is {value[:40]!r}, expected a number or a time such as "
             "'2024-01-31 10:15:00', with a zone in all rows or in none: fix or remove that row"

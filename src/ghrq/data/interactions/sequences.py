@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ghrq.data.ragged import ranges, starts
 from ghrq.system.errors import UserError
 
 LEAST_ITEMS = 3
@@ -55,15 +56,21 @@ class Interactions:
         padded = torch.cat((self.sequence, torch.full((1,), -1)))
         return torch.where(inside, padded[place.clamp(min=0)], -1)
 
-    def without_last(self, count: int) -> "Interactions":
-        """The same without the last ``count`` items of each user; each has at least so many."""
-        left = self.lengths - count
-        position = torch.arange(len(self.sequence)) - self.starts[:-1][self.owners()]
+    def take(self, users: Tensor) -> "Interactions":
+        """The sequences of ``users``, int64 ``(k,)``; the catalogue stays."""
+        _, place = ranges(self.starts[users].numpy(), self.lengths[users].numpy())
         return replace(
             self,
-            starts=torch.cat((torch.zeros(1, dtype=torch.int64), left.cumsum(0))),
-            sequence=self.sequence[position < left[self.owners()]],
+            users=[self.users[user] for user in users.tolist()],
+            starts=torch.from_numpy(starts(self.lengths[users].numpy())),
+            sequence=self.sequence[torch.from_numpy(place)],
         )
+
+    def without_last(self, count: int) -> "Interactions":
+        """The same without the last ``count`` items of each user; each has at least so many."""
+        _, place = ranges(self.starts[:-1].numpy(), (self.lengths - count).numpy())
+        shorter = torch.from_numpy(starts((self.lengths - count).numpy()))
+        return replace(self, starts=shorter, sequence=self.sequence[torch.from_numpy(place)])
 
 
 @dataclass(frozen=True, eq=False)
