@@ -11,7 +11,6 @@ from ghrq.models import Recommender
 from ghrq.report.study import console_tables, write_report
 from ghrq.system.errors import UserError
 from ghrq.tasks.recommendation import Recommendation
-from ghrq.tasks.recommendation.baselines import nearest, popular
 from ghrq.tasks.recommendation.evaluation import RANKS
 from ghrq.tasks.recommendation.item_ids import ids_of, load
 from ghrq.tasks.recommendation.losses import RecommenderLosses
@@ -133,20 +132,6 @@ def test_items_that_never_occur_are_no_negatives_and_have_no_share_of_the_codes(
     losses({"items": items[(items >= 0).all(1)]})["loss"].backward()
     assert not losses.recommender.item_embedding.weight.grad[ITEMS - 1].any()
     assert isinstance(losses, RecommenderLosses)
-
-
-def test_baselines_against_plain_counts(shop):
-    data, split = load(small(shop).data)
-    histories, counts = split.before_test.last(9), split.train.counts()
-    found = popular(histories, counts, 10, exclude_seen=True)
-    for row, history in zip(found[:20], histories, strict=False):
-        left = [i for i in range(ITEMS) if i not in history.tolist()]
-        best = sorted((int(counts[i]) for i in left), reverse=True)[:10]
-        assert [int(counts[i]) for i in row] == best
-        assert not set(row.tolist()) & set(history.tolist())
-    close = nearest(histories, data.vectors, 1, 5, exclude_seen=False)
-    # The nearest text to the last item's is its own.
-    assert torch.equal(close[:, 0], histories[:, -1])
 
 
 def test_recipes_that_cannot_be_trained_are_refused(shop):

@@ -147,7 +147,7 @@ class Recommender(nn.Module, Pretrained):
     # --- the network ---------------------------------------------------------------------------------------
 
     def embed(self, items: Tensor, drop: float = 0.0) -> Tensor:
-        """The input vectors ``(..., width)`` of ``items (...)``; a share ``drop`` of them without their own embedding."""
+        """The input vectors ``(..., width)`` of ``items (...)``; a share ``drop`` without their own embedding."""
         parts = []
         if "codes" in self.config.inputs:
             parts.append(self._scale * self.code_embedding(self.codes[items] + self._offsets).sum(-2))

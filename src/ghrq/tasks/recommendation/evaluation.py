@@ -11,10 +11,10 @@ from ghrq.data.interactions import Interactions
 from ghrq.data.interactions.sequences import Split
 from ghrq.ids.tuples import count_distinct
 from ghrq.metrics.next_item import Slice, evaluate, popularity_slices, ranks, recall_ndcg
+from ghrq.metrics.next_item_baselines import best_decay, rank_by_neighbours, rank_by_popularity
 from ghrq.models.recommender import Recommender, Way
 from ghrq.system import files
 from ghrq.system.progress import Progress
-from ghrq.tasks.recommendation.baselines import choose_last, nearest, popular
 from ghrq.tasks.recommendation.item_ids import ItemIds
 from ghrq.tasks.recommendation.recipe import RecommendationEvaluation
 from ghrq.tokenizer import Tokenizer
@@ -63,22 +63,19 @@ def test_scores(
 
 def baseline_scores(data: Interactions, split: Split, settings: RecommendationEvaluation) -> dict[str, Any]:
     """The same of recommendations without training."""
-    users = _some_users(len(split.test), settings.test_users)
-    histories, target, counts = every_item(split.before_test)[users], split.test[users], split.train.counts()
-    found: dict[str, Any] = {
-        "popularity": {
-            protocol: evaluate(popular(histories, counts, max(KS), exclude), target, counts, KS)
-            for protocol, exclude in PROTOCOLS.items()
-        }
-    }
-    if data.vectors is not None:
-        some = _some_users(len(split.test), settings.validation_users)
-        last = choose_last(every_item(split.train)[some], split.validation[some], data.vectors)
-        found["nearest"] = {
-            protocol: evaluate(nearest(histories, data.vectors, last, max(KS), exclude), target, counts, KS)
-            for protocol, exclude in PROTOCOLS.items()
-        }
-        found["nearest_last"] = last
+    users, counts, k = _some_users(len(split.test), settings.test_users), split.train.counts(), max(KS)
+    histories, target = split.before_test.take(users), split.test[users]
+    some = _some_users(len(split.test), settings.validation_users)
+    before, wanted = split.train.take(some), split.validation[some]
+    found: dict[str, Any] = {"popularity": {}, "neighbours": {}, "decay": {}}
+    for protocol, exclude in PROTOCOLS.items():
+        popular = rank_by_popularity(counts, histories, k, exclude)
+        found["popularity"][protocol] = evaluate(popular, target, counts, KS)
+        if data.vectors is not None:
+            decay = best_decay(data.vectors, before, wanted, exclude_seen=exclude)
+            near = rank_by_neighbours(data.vectors, histories, k, exclude, decay)
+            found["neighbours"][protocol] = evaluate(near, target, counts, KS)
+            found["decay"][protocol] = decay
     return found
 
 

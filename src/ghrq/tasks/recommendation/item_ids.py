@@ -1,6 +1,7 @@
 """The data of a recipe, and the IDs of its items."""
 
 import gzip
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -9,15 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ghrq.data.interactions import Interactions, leave_two_out, read_compact, read_orders
+from ghrq.data.interactions import Interactions, leave_two_out, read_amazon, read_compact, read_orders
 from ghrq.data.interactions.compact import SEQUENCES
 from ghrq.data.interactions.sequences import Split
+from ghrq.data.text_vectors import embed_texts
 from ghrq.data.wheels import data_folder
 from ghrq.ids import resolve_append
 from ghrq.ids.tuples import count_distinct
 from ghrq.metrics.baselines import random_codes
 from ghrq.system.errors import UserError
 from ghrq.system.inputs import InputFile
+from ghrq.system.progress import make_progress
 from ghrq.tasks.recommendation.recipe import RecommendationData, RecommendationRecipe
 from ghrq.tokenizer import Tokenizer
 
@@ -41,12 +44,24 @@ def load(data: RecommendationData) -> tuple[Interactions, Split]:
     source = Path(data.source) if data.source else _beauty()
     if source.is_dir() and (source / SEQUENCES).is_file():
         found = read_compact(source)
+    elif source.name.startswith("reviews_"):
+        found = read_amazon(source)
     elif source.exists():
-        columns = {"user": data.user, "item": data.item, "time": data.time, "core": data.core}
-        items = Path(data.items) if data.items else None
-        found = read_orders(source, items, title=data.title or None, vectors=data.vectors or None, **columns)  # type: ignore[arg-type]
+        found = read_orders(
+            source,
+            Path(data.items) if data.items else None,
+            user=data.user,
+            item=data.item,
+            time=data.time,
+            title=data.title or None,
+            text=data.text,
+            vectors=data.vectors or None,
+            core=data.core,
+        )
     else:
         raise UserError(f"data.source: there is no {source}: name a table of orders, or the folder {BEAUTY}")
+    if found.vectors is None and found.texts is not None and data.encoder:
+        found = replace(found, vectors=embed_texts(found.texts, data.encoder, progress=make_progress()))
     return found, leave_two_out(found)
 
 

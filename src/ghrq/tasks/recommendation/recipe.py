@@ -23,8 +23,8 @@ class RecommendationData(Section):
     """Who bought what. Amazon Beauty, or any table of orders."""
 
     source: PathText = ""
-    """The folder of Amazon Beauty in its compact form, or a table of orders (Parquet, CSV, JSON lines); empty for
-    ``amazon-beauty`` in ``GHRQ_DATA``."""
+    """The folder of Amazon Beauty in its compact form, ``reviews_*.json.gz`` of Amazon Reviews with the metadata beside
+    it, or a table of orders (Parquet, CSV, JSON lines); empty for ``amazon-beauty`` in ``GHRQ_DATA``."""
     items: PathText = ""
     """Of a table of orders: the table of the items."""
     user: str = "user_id"
@@ -35,6 +35,10 @@ class RecommendationData(Section):
     """Column of the table of items with what to show."""
     vectors: str = ""
     """Column of the table of items with the text embeddings."""
+    text: tuple[str, ...] = ()
+    """Columns of the table of items that describe an item; by default the title."""
+    encoder: str = ""
+    """Where there are no embeddings: the sentence-transformers model that makes them of the texts."""
     core: Count = 0
     """Of a table of orders: leave out users and items with fewer events, again and again until all have so many."""
 

@@ -49,7 +49,7 @@ def _baselines(way: str) -> list[Baseline]:
     def of(name: str) -> Callable[[Any], Mapping[str, Any]]:
         return lambda results: {"test": {way: results["baselines"][name]}}
 
-    return [Baseline("most popular", of("popularity")), Baseline("nearest texts", of("nearest"), "item-kNN")]
+    return [Baseline("most popular", of("popularity")), Baseline("nearest texts", of("neighbours"), "item-kNN")]
 
 
 def _table(title: str, way: str, protocol: str, note: str, **others: Any) -> Table:
@@ -79,8 +79,8 @@ IDS = Table(
     baselines=[RANDOM, LETTER],
     paper=PAPER,
     note="Distinct: different tuples before the tie-break token, as a share of the items. Residual error: mean "
-    "d²(ẑ, z). Telescoping error: of all codes and the last residual composed again. Those of the Euclidean kind are in "
-    "Euclidean units. A higher share of distinct tuples need not mean better recommendations.",
+    "d²(ẑ, z). Telescoping error: of all codes and the last residual composed again. Those of the Euclidean kind are "
+    "in Euclidean units. A higher share of distinct tuples need not mean better recommendations.",
 )
 
 
