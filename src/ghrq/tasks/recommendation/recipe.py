@@ -70,6 +70,11 @@ class ItemQuantizer(Section):
     epochs: Positive = 20
     batch_size: Positive = 1024
     learning_rate: Rate = 1e-3
+    codebook_rate: Rate | None = None
+    """None is that of the network."""
+    quantizer_weight: Annotated[float, Field(ge=0)] = 0.1
+    commitment_weight: Annotated[float, Field(ge=0)] = 0.25
+    standardize: bool = True
 
 
 class RecommenderSection(Transformer):
