@@ -26,7 +26,7 @@ from ghrq.training.checkpoint import Checkpoint, fitting, newest_checkpoint, new
 from ghrq.training.randomness import random_state, seed_everything, set_random_state
 from ghrq.training.recipe import Precision, Training
 from ghrq.training.run import Run
-from ghrq.training.schedule import shuffled
+from ghrq.training.schedule import bucketed, shuffled
 from ghrq.training.trackers import Trackers
 
 
@@ -71,12 +71,14 @@ class Stage:
         epochs: int,
         seed: int,
         take: Callable[[Tensor], Any],
+        lengths: Tensor | None = None,
         decay: Callable[[int], Callable[[int], float]] | None = None,
         **others: Any,
     ) -> "Stage":
         """A stage of ``epochs`` epochs over ``rows`` rows, ``batch`` at a time, in an order that ``seed`` decides.
 
-        ``take`` makes a batch of row numbers ``(b,)`` int64; the last batch of an epoch may be smaller.
+        ``take`` makes a batch of row numbers ``(b,)`` int64; a batch of an epoch may be smaller. With ``lengths (rows,)``
+        a batch has rows of about equal length.
         ``decay(steps)(step)`` multiplies the learning rates, see :mod:`ghrq.training.schedule`. ``others`` are
         ``begin``, ``validate``, ``clip`` and ``precision``.
         """
@@ -91,7 +93,7 @@ class Stage:
             name,
             model,
             optimizer,
-            batches=shuffled(rows, batch, seed, take),
+            batches=shuffled(rows, batch, seed, take) if lengths is None else bucketed(lengths, batch, seed, take),
             steps=steps,
             steps_per_epoch=steps_per_epoch,
             scheduler=None if decay is None else LambdaLR(optimizer, decay(steps)),

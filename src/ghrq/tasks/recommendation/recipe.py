@@ -111,8 +111,6 @@ class RecommendationEvaluation(Section):
     """How many users are validated with, at most."""
     test_users: Count = 0
     """How many users are tested with; 0 for all."""
-    bootstrap: Positive = 10_000
-    """Draws of the confidence intervals."""
 
 
 class RecommendationRecipe(Recipe):

@@ -22,7 +22,7 @@ from ghrq.tasks.recommendation.study import STUDY
 from ghrq.tokenizer import Tokenizer
 from ghrq.training.best import KeepBest
 from ghrq.training.loop import Stage
-from ghrq.training.schedule import bucketed, cosine_decay
+from ghrq.training.schedule import cosine_decay
 from ghrq.training.task import Task
 
 
@@ -143,7 +143,7 @@ class Recommendation(Task):
             return scores
 
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        stage = Stage.of(
+        return Stage.of(
             "recommender",
             model,
             torch.optim.AdamW(parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay, fused=True),
@@ -152,9 +152,8 @@ class Recommendation(Task):
             epochs=epochs,
             seed=self.recipe.seed,
             take=take,
+            lengths=lengths[users],
             decay=partial(cosine_decay, warmup=settings.warmup),
             validate=validate,
             clip=1.0,
         )
-        stage.batches = bucketed(lengths[users], settings.batch, self.recipe.seed, take)
-        return stage
