@@ -119,6 +119,20 @@ def test_bad_requests_are_one_line():
         model.recommend(["item1"])
 
 
+def test_nothing_of_old_weights_is_kept():
+    model, other, given = small(), small(), histories()
+    before = model.rank(given, 5).items
+    model.load_state_dict(other.state_dict())
+    after = model.rank(given, 5)
+    assert not torch.equal(before, after.items)
+    assert torch.equal(after.items, other.rank(given, 5).items)
+    model.train()
+    torch.nn.init.normal_(model.item_embedding.weight)
+    changed = model.rank(given, 5, by="items")
+    assert not torch.equal(changed.scores, other.rank(given, 5, by="items").scores)
+    assert model.training
+
+
 def test_a_model_is_a_folder(tmp_path):
     model, given = small(), histories()
     model.save_pretrained(tmp_path / "model")

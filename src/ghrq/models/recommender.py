@@ -139,6 +139,7 @@ class Recommender(nn.Module, Pretrained):
         )
         if "codes" in config.outputs:
             self.decoder = CodeDecoder(width, config.sizes, config.hidden)
+        self.register_load_state_dict_post_hook(Recommender._forget)
 
     def __len__(self) -> int:
         """The number of items."""
@@ -179,9 +180,23 @@ class Recommender(nn.Module, Pretrained):
         sizes = torch.tensor(self.config.sizes, device=self.codes.device)
         return sizes.cumsum(0) - sizes
 
-    def _apply(self, *args: object, **kwargs: object) -> "Recommender":
-        for name in ("trie", "_paths", "_offsets"):  # they are on the device of the codes
+    @cached_property
+    def _vectors(self) -> Tensor:
+        """``(n, width)``: the input vectors of all items, kept until the weights change."""
+        return self.embed(torch.arange(len(self), device=self.codes.device))
+
+    def train(self, mode: bool = True) -> "Recommender":
+        """Set the mode. What was computed of the weights is computed anew after training."""
+        if mode:
+            self._forget()
+        return super().train(mode)
+
+    def _forget(self, *_: object) -> None:
+        for name in ("trie", "_paths", "_offsets", "_vectors"):
             self.__dict__.pop(name, None)
+
+    def _apply(self, *args: object, **kwargs: object) -> "Recommender":
+        self._forget()  # it is on the device of the codes
         return super()._apply(*args, **kwargs)
 
     @torch.no_grad()
@@ -276,7 +291,7 @@ class Recommender(nn.Module, Pretrained):
         training, parts = self.training, []
         self.eval()
         try:
-            vectors = None if by == "codes" else self.embed(torch.arange(len(self), device=self.codes.device))
+            vectors = None if by == "codes" else self._vectors
             with (progress or Progress()).patient_bar(f"ranking by {by}", len(histories), "users") as bar:
                 for rows in order.split(size) if len(order) else ():
                     part = histories[rows].to(self.codes.device)
