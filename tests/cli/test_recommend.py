@@ -6,7 +6,8 @@ import torch
 from pyarrow import parquet
 
 from ghrq.cli import main
-from ghrq.models.recommender import Recommender, RecommenderConfig
+from ghrq.models.recommender import Recommender
+from ghrq.models.recommender_network import RecommenderConfig
 
 N = 30
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ghrq.models import Recommender
-from ghrq.models.recommender import RecommenderConfig, left_filled
+from ghrq.models.recommender import left_filled
+from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.system.errors import UserError
 
 N, SIZES, DIM = 40, (4, 4, 3), 6

@@ -343,7 +343,14 @@ def test_a_bar_on_a_terminal_once_it_takes_long_and_silence_elsewhere(monkeypatc
 
 def test_the_weights_of_the_autoencoder_are_settings(tmp_path):
     x = np.random.default_rng(0).normal(size=(300, 12)).astype(np.float32)
-    options = {"engine": "autoencoder", "codebook_size": 8, "num_stages": 2, "hidden": (16,), "latent_dim": 4, "epochs": 2}
+    options = {
+        "engine": "autoencoder",
+        "codebook_size": 8,
+        "num_stages": 2,
+        "hidden": (16,),
+        "latent_dim": 4,
+        "epochs": 2,
+    }
     plain = Tokenizer(**options).fit(x)
     same = Tokenizer(**options, codebook_rate=1e-3, quantizer_weight=0.1, commitment_weight=0.25).fit(x)
     assert same.fingerprint == plain.fingerprint

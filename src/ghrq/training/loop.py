@@ -77,8 +77,8 @@ class Stage:
     ) -> "Stage":
         """A stage of ``epochs`` epochs over ``rows`` rows, ``batch`` at a time, in an order that ``seed`` decides.
 
-        ``take`` makes a batch of row numbers ``(b,)`` int64; a batch of an epoch may be smaller. With ``lengths (rows,)``
-        a batch has rows of about equal length.
+        ``take`` makes a batch of row numbers ``(b,)`` int64; one batch of an epoch may be smaller. With ``lengths``
+        ``(rows,)`` a batch has rows of about equal length.
         ``decay(steps)(step)`` multiplies the learning rates, see :mod:`ghrq.training.schedule`. ``others`` are
         ``begin``, ``validate``, ``clip`` and ``precision``.
         """

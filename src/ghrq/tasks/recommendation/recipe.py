@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from ghrq.models.recommender import Input, Output
+from ghrq.models.recommender_network import Input, Output
 from ghrq.quantizer.kinds import Kind
 from ghrq.system.settings import Count, Positive, Rate, Section, Share
 from ghrq.training.recipe import Recipe, Transformer

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ghrq.models.recommender import Recommender, RecommenderConfig
+from ghrq.models.recommender import Recommender
+from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system import processes
