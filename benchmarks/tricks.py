@@ -50,7 +50,7 @@ def translator_step() -> Call:
 def quantizer_step() -> Call:
     """The quantizer alone, forward and backward: the first shape of benchmarks/quantizer.py."""
     shape = Shape(4096, 16, 128, 4)
-    quantizer = ghrq.ResidualQuantizer(shape.dim, shape.codes, shape.stages, revive_below=0.0)
+    quantizer = ghrq.ResidualQuantizer(shape.dim, shape.codes, shape.stages, "ghrq", revive_below=0.0)
     quantizer.codebooks.data.copy_(fitted(shape, "ghrq"))
     z = vectors(shape, seed=2).requires_grad_()
 

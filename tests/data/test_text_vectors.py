@@ -122,7 +122,7 @@ def test_the_name_of_an_unknown_model(tmp_path, monkeypatch):
     assert logging.getLogger("transformers").level == before
 
 
-def test_the_real_minilm_finds_what_belongs_together(tmp_path, monkeypatch):
+def test_the_real_minilm_finds_what_belongs_together(tmp_path, monkeypatch, capsys):
     pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
     if not (Path(os.environ.get("GHRQ_DATA", "")) / MINILM.file).is_file():
         pytest.skip(f"no {MINILM.file} in the folder GHRQ_DATA")
@@ -133,3 +133,4 @@ def test_the_real_minilm_finds_what_belongs_together(tmp_path, monkeypatch):
     similar = vectors @ vectors.T
     assert similar[0].argsort(descending=True)[1] == 1
     assert similar[2].argsort(descending=True)[1] == 3
+    assert capsys.readouterr().err == ""  # no bars of other libraries

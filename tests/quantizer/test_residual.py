@@ -361,7 +361,7 @@ def test_only_the_nested_rule_telescopes():
 @pytest.mark.parametrize("masked", [False, True])
 def test_float64_is_float64_to_the_end(masked):
     """60 rows: their share in a mean is a number that float32 does not have."""
-    rq = ResidualQuantizer(6, 12, 1, revive_below=0.0).double()
+    rq = ResidualQuantizer(6, 12, 1, "ghrq", revive_below=0.0).double()
     z = (0.3 * torch.randn(60, 6, dtype=torch.float64)).requires_grad_()
     _, codes, loss = rq(z, torch.ones(60, dtype=torch.bool) if masked else None)
     found = torch.autograd.grad(loss, (z, rq.codebooks))

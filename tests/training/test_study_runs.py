@@ -34,6 +34,14 @@ def test_several_recipes_show_in_the_names():
     assert [run.name for run in study.plan("demo", dataset="slow")] == ["demo-ghrq-s0", "demo-naive-s0"]
 
 
+def test_a_user_changes_keys_that_are_not_the_study_s():
+    study = Study([Part(f"{RECIPES}/{{budget}}.toml", [KINDS])])
+    assert {run.recipe.optimizer.steps for run in study.plan("demo", overrides=["optimizer.steps=3"])} == {3}
+    for override, owner in (("quantizer.kind=naive", "the axis 'kind'"), ("seed=3", "the option --seeds")):
+        with pytest.raises(UserError, match=f"--set {override}: in a study {owner} sets"):
+            study.plan("demo", overrides=[override])
+
+
 def test_what_a_user_can_choose():
     parts = [Part("a/{budget}", [KINDS, SIZES], budgets=["cpu"]), Part("b/{budget}", [KINDS], budgets=["demo"])]
     study = Study(parts, datasets=["mnist", "cifar100"])

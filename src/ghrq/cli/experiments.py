@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ghrq.training.run import Run
 
 
+_SET = typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable. A run's recipe.toml has all keys.")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command()(train)
@@ -26,10 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def train(
     recipe: Annotated[str | None, typer.Argument(help="A TOML file, or a shipped recipe (see 'ghrq recipes').")] = None,
-    override: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable. A run's recipe.toml has all keys."),
-    ] = None,
+    override: Annotated[list[str] | None, _SET] = None,
     out: Annotated[Path | None, out_option("Folder of the run; by default a new one in runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue this run.")] = None,
 ) -> None:
@@ -106,6 +106,7 @@ def reproduce(
         bool, typer.Option("--grid", help="Every value of every axis, not only the main ones: see below.")
     ] = False,
     dataset: Annotated[str | None, typer.Option(help="One of the task's data sets: see below.")] = None,
+    override: Annotated[list[str] | None, _SET] = None,
     out: Annotated[Path | None, out_option("Folder of the runs; by default runs/TASK[-DATASET]-BUDGET.")] = None,
     jobs: Annotated[
         int | None,
@@ -119,7 +120,7 @@ def reproduce(
       ghrq reproduce wordnet --budget demo
       ghrq reproduce wordnet --budget cpu --seeds 3 --grid
       ghrq reproduce image --dataset digits --budget demo
-      ghrq reproduce image --dataset cifar100
+      ghrq reproduce image --dataset cifar100 --set quantizer.radius=0.75 --out runs/far-out
     """  # noqa: D301
     from ghrq.report.study import console_tables, write_report
     from ghrq.system.progress import make_progress
@@ -132,7 +133,7 @@ def reproduce(
         raise UserError(f"the task {task} has no study: give its class an attribute 'study' (ghrq.training.study)")
     chosen = found.study.dataset(dataset)
     folder = out or Path("runs") / "-".join(part for part in (task.rpartition(":")[2].lower(), chosen, budget) if part)
-    planned = found.study.plan(budget, seeds, grid, chosen)
+    planned = found.study.plan(budget, seeds, grid, chosen, override or [])
     outcomes = run_study(planned, folder, make_progress(), how_many(jobs, len(planned)))
     if processes.is_main():
         print(console_tables(found, outcomes))

@@ -150,17 +150,23 @@ def _load(model: str, device: str | None) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the lines of other libraries about retries and loaded weights."""
-    names = ("huggingface_hub", "sentence_transformers", "transformers", "httpx")
-    loggers = [logging.getLogger(name) for name in names]
+    """Without the lines of other libraries about retries, and without their bars."""
+    loggers = [
+        logging.getLogger(name) for name in ("huggingface_hub", "sentence_transformers", "transformers", "httpx")
+    ]
     levels = [logger.level for logger in loggers]
+    bars = require("transformers.utils.logging", "rec")
+    shown = bars.is_progress_bar_enabled()
     for logger in loggers:
         logger.setLevel(logging.ERROR)
+    bars.disable_progress_bar()
     try:
         yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+        if shown:
+            bars.enable_progress_bar()
 
 
 def _fingerprint(model: str) -> str:

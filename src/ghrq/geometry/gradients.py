@@ -107,6 +107,11 @@ def straight_through(x: Tensor, value: Tensor) -> Tensor:
     return value.detach() + (x - x.detach())
 
 
+def also_by(value: Tensor, x: Tensor) -> Tensor:
+    """``value``, to the last bit, with its own gradient and that of ``x``."""
+    return value + (x - x.detach())
+
+
 def weighted(x: Tensor, weight: Tensor) -> Tensor:
     """``x``; its gradient reaches x multiplied by ``weight``."""
     return x.detach() + weight * (x - x.detach())

@@ -1,109 +1,155 @@
-"""Baselines of next-item recommendation that need no training: popularity, and nearest neighbours of the history.
+"""Baselines of next-item recommendation that need no training: popularity, followers, nearest neighbours.
 
-On the test targets of Amazon Beauty (22,363 users, 138 with a cold target; embeddings of titles and categories by
-all-mpnet-base-v2; the decay is chosen on validation, by NDCG@10):
+>>> score = by_followers(followers(split.train), split.before_test, decay=0.5)
+>>> ranked = rank_items(score, split.before_test, k=50, exclude_seen=True)
 
-============================  =====  =====  =====  =====  =====  =====  =========  =========
-ranking                       R@5    N@5    R@10   N@10   R@50   N@50   cold R@10  cold R@50
-============================  =====  =====  =====  =====  =====  =====  =========  =========
-popularity                    .0072  .0040  .0114  .0053  .0318  .0098      .0000      .0000
-neighbours, decay 0           .0360  .0191  .0532  .0247  .1041  .0358      .0942      .1014
-popularity, seen removed      .0075  .0041  .0115  .0055  .0319  .0099      .0000      .0000
-neighbours, decay 0.25, same  .0424  .0301  .0570  .0348  .1080  .0460      .0942      .1087
-============================  =====  =====  =====  =====  =====  =====  =========  =========
-
-Users often buy another shade or size next, which has nearly the same text: without any training, the neighbours of the
-last item reach the Recall@10 that the paper has for its Euclidean model (.0530).
+A :data:`Score` may be any function of the users, so a model's scores of the whole catalogue are ranked in the same way.
+Figures on Amazon Beauty are in ``docs/recommendation.md``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ghrq.data.interactions import Interactions
+from ghrq.data.ragged import ranges, starts
 from ghrq.metrics.next_item import ranks, recall_ndcg
 from ghrq.system.checks import at_least
+
+Key = TypeVar("Key")
+
+Score = Callable[[int, int], Tensor]
+"""``score(start, stop)``: new float scores ``(stop - start, m)`` of all items, for the users from ``start`` on."""
 
 # Elements of the scores that are in memory at once.
 _CHUNK = 2**22
 
-DECAYS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Decays to choose from: from the last item alone to the mean of all."""
 
-
-def rank_items(
-    score: Callable[[int, int], Tensor], histories: Interactions, k: int, exclude_seen: bool = False
-) -> Tensor:
+def rank_items(score: Score, histories: Interactions, k: int, exclude_seen: bool = False) -> Tensor:
     """The k items of the catalogue with the largest scores for each user: int64 ``(n, k)``, the best first.
 
-    ``score(start, stop)`` are the scores ``(stop - start, m)`` of all items for the users from ``start`` on; they are
-    overwritten. With ``exclude_seen`` the items of a user's own history are left out. Items with a score of -∞ are left
-    out, too; where fewer than k remain, the list ends with -1.
+    With ``exclude_seen`` the items of a user's own history are left out. Items with a score of -∞ are left out, too;
+    where fewer than k remain, the list ends with -1.
     """
     at_least("k", k, 1, whole=True)
     count, items = len(histories), len(histories.items)
     ranked = torch.full((count, k), -1)
-    step, starts = max(1, _CHUNK // items), histories.starts
+    step = max(1, _CHUNK // items)
     for start in range(0, count, step):
         stop = min(start + step, count)
         scores = score(start, stop)
         if exclude_seen:
-            seen = slice(int(starts[start]), int(starts[stop]))
-            row = torch.repeat_interleave(torch.arange(stop - start), histories.lengths[start:stop])
-            scores[row, histories.sequence[seen]] = -torch.inf
+            row, place, _ = _entries(histories, start, stop)
+            scores[row, histories.sequence[place]] = -torch.inf
         best, number = scores.topk(min(k, items))
         ranked[start:stop, : best.shape[1]] = number.masked_fill(best == -torch.inf, -1)
     return ranked
 
 
-def rank_by_popularity(counts: Tensor, histories: Interactions, k: int, exclude_seen: bool = False) -> Tensor:
-    """The items that occur most often, ``(n, k)``; ``counts (m,)`` in training. Of equal ones the first."""
+def by_popularity(counts: Tensor) -> Score:
+    """By how often an item occurs in training, ``counts (m,)``; of equal ones the first is the best."""
     place = torch.empty(len(counts), dtype=torch.float64)
     place[counts.argsort(descending=True, stable=True)] = -torch.arange(len(counts), dtype=torch.float64)
-    return rank_items(lambda start, stop: place.repeat(stop - start, 1), histories, k, exclude_seen)
+    return lambda start, stop: place.repeat(stop - start, 1)
 
 
-def rank_by_neighbours(
-    vectors: Tensor, histories: Interactions, k: int, exclude_seen: bool = False, decay: float = 1.0
-) -> Tensor:
-    """The items whose vectors are nearest to that of the user's history by cosine, ``(n, k)``.
+def by_neighbours(vectors: Tensor, histories: Interactions, decay: float) -> Score:
+    """By the cosine of an item's vector with that of the history; ``vectors (m, d)`` are the embeddings of all items.
 
-    ``vectors (m, d)`` are the embeddings of all items. A history is the sum of its items' vectors (of length 1), each
-    weighted by ``decay`` to the power of the number of items after it: 1 is their mean, 0 the last item alone.
+    A history is the sum of its items' vectors (of length 1), each weighted by ``decay`` to the power of the number of
+    items after it: 1 is their mean, 0 the last item alone.
     """
-    if not 0.0 <= decay <= 1.0:
-        raise ValueError(f"decay must be from 0 to 1, got {decay}")
-    if vectors.shape[:1] != (len(histories.items),) or vectors.dim() != 2:
+    if vectors.dim() != 2 or len(vectors) != len(histories.items):
         raise ValueError(f"expected vectors ({len(histories.items)}, d), one for each item, got {tuple(vectors.shape)}")
     unit = F.normalize(vectors.float(), dim=1)
-    starts, lengths = histories.starts, histories.lengths
+    _check_decay(decay)
 
     def score(start: int, stop: int) -> Tensor:
-        row = torch.repeat_interleave(torch.arange(stop - start), lengths[start:stop])
-        place = torch.arange(int(starts[start]), int(starts[stop]))
-        age = starts[start + 1 : stop + 1][row] - 1 - place
-        weight = torch.tensor(decay).pow(age)  # 0 to the power of 0 is 1
-        query = torch.zeros(stop - start, unit.shape[1])
-        query.index_add_(0, row, unit[histories.sequence[place]] * weight.unsqueeze(1))
-        return F.normalize(query, dim=1) @ unit.T
+        row, place, age = _entries(histories, start, stop)
+        parts = unit[histories.sequence[place]] * torch.tensor(decay).pow(age).unsqueeze(1)
+        return F.normalize(torch.zeros(stop - start, unit.shape[1]).index_add_(0, row, parts), dim=1) @ unit.T
 
-    return rank_items(score, histories, k, exclude_seen)
+    return score
 
 
-def best_decay(
-    vectors: Tensor,
-    histories: Interactions,
-    target: Tensor,
-    k: int = 10,
-    exclude_seen: bool = False,
-    decays: Sequence[float] = DECAYS,
-) -> float:
-    """The decay of :func:`rank_by_neighbours` with the largest NDCG@k: to choose with validation targets ``(n,)``."""
+@dataclass(frozen=True, eq=False)
+class Followers:
+    """Which items come after each item in the histories of training, and how often: a sparse matrix by rows."""
 
-    def quality(decay: float) -> float:
-        ranked = rank_by_neighbours(vectors, histories, k, exclude_seen, decay)
+    starts: Tensor
+    """int64 ``(m + 1,)``: item i has the places ``starts[i]`` to before ``starts[i + 1]``."""
+    items: Tensor
+    """int64 ``(p,)``: the items that follow."""
+    weights: Tensor
+    """float32 ``(p,)``."""
+
+
+def followers(train: Interactions, window: int = 20) -> Followers:
+    """Count the pairs of items at most ``window`` places apart in a history: a pair g places apart counts 1/g."""
+    at_least("window", window, 1, whole=True)
+    count, owner, item = len(train.items), train.owners().numpy(), train.sequence.numpy()
+    keys, weights = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+    for gap in range(1, min(window, int(train.lengths.max()) - 1) + 1):
+        together = owner[gap:] == owner[:-gap]
+        keys.append(item[:-gap][together] * count + item[gap:][together])
+        weights.append(np.full(len(keys[-1]), 1.0 / gap))
+    pairs, number = np.unique(np.concatenate(keys), return_inverse=True)
+    sums = np.bincount(number, np.concatenate(weights), minlength=len(pairs))
+    rows = starts(np.bincount(pairs // count, minlength=count))
+    return Followers(torch.from_numpy(rows), torch.from_numpy(pairs % count), torch.from_numpy(sums).float())
+
+
+def by_followers(table: Followers, histories: Interactions, decay: float) -> Score:
+    """By how often an item comes after those of the history; the best item of each user has a score of 1.
+
+    Items that follow none of them have a score of 0. The counts of each item of the history are weighted by ``decay``
+    to the power of the number of items after it.
+    """
+    first, lengths = table.starts[:-1].numpy(), table.starts.diff().numpy()
+    _check_decay(decay)
+
+    def score(start: int, stop: int) -> Tensor:
+        row, place, age = _entries(histories, start, stop)
+        item = histories.sequence[place].numpy()
+        entry, pair = (torch.from_numpy(each) for each in ranges(first[item], lengths[item]))
+        scores = torch.zeros(stop - start, len(histories.items))
+        weight = torch.tensor(decay).pow(age)[entry] * table.weights[pair]
+        scores.view(-1).index_add_(0, row[entry] * scores.shape[1] + table.items[pair], weight)
+        return scores / scores.amax(1, keepdim=True).clamp(min=torch.finfo().tiny)
+
+    return score
+
+
+def by_sum(first: Score, second: Score, weight: float) -> Score:
+    """``first + weight · second``."""
+    return lambda start, stop: first(start, stop).add_(second(start, stop), alpha=weight)
+
+
+def choose(
+    candidates: Mapping[Key, Score], histories: Interactions, target: Tensor, k: int = 10, exclude_seen: bool = False
+) -> Key:
+    """The key of the score with the largest NDCG@k: for settings, with the targets ``(n,)`` of validation."""
+
+    def quality(key: Key) -> float:
+        ranked = rank_items(candidates[key], histories, k, exclude_seen)
         return float(recall_ndcg(ranks(ranked, target), k)[1].mean())
 
-    return max(decays, key=quality)
+    return max(candidates, key=quality)
+
+
+def _entries(histories: Interactions, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The entries of the users ``start`` to before ``stop``: user from 0, place in the sequence, items after it."""
+    bounds = histories.starts[start : stop + 1]
+    row = torch.repeat_interleave(torch.arange(stop - start), bounds.diff())
+    place = torch.arange(int(bounds[0]), int(bounds[-1]))
+    return row, place, bounds[1:][row] - 1 - place
+
+
+def _check_decay(decay: float) -> None:
+    if not 0.0 <= decay <= 1.0:
+        raise ValueError(f"decay must be from 0 to 1, got {decay}")

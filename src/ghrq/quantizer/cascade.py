@@ -21,7 +21,7 @@ from ghrq.geometry.nearest import CodeTable, Nearest, search
 Aggregation = Literal["nested", "chained"]
 
 
-def residual(r: Tensor, q: Tensor, c: float, aggregation: Aggregation) -> Tensor:
+def residual(r: Tensor, q: Tensor, c: float | Tensor, aggregation: Aggregation) -> Tensor:
     """The residual of ``r (..., d)`` after the code ``q (..., d)`` is removed."""
     if c == 0.0:
         return r - q
@@ -37,7 +37,7 @@ class Sum(NamedTuple):
     """``(..., 1)`` its gap, exact even where the point has been rounded onto the boundary."""
 
 
-def aggregate(parts: Sequence[Tensor], c: float, aggregation: Aggregation, gaps: Sequence[Tensor] = ()) -> Sum:
+def aggregate(parts: Sequence[Tensor], c: float | Tensor, aggregation: Aggregation, gaps: Sequence[Tensor] = ()) -> Sum:
     """The sum of ``parts`` (coarse to fine, each ``(..., d)``).
 
     ``gaps``: the gaps ``(..., 1)`` of the parts where they are known already.

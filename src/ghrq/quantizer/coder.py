@@ -1,6 +1,7 @@
 """Encode and decode with given codebooks, without training."""
 
 from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,11 @@ from ghrq.geometry.nearest import CodeTable, code_table
 from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.codebook import check_inside
+from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_inside
+from ghrq.quantizer.convention import check_convention
+from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.diagnosis import Diagnosis, Totals
+from ghrq.quantizer.kinds import Kind
 from ghrq.quantizer.scale import EncoderMean, EncoderScale
 from ghrq.system.checks import at_least, check_codes, check_vectors, has_values
 
@@ -31,14 +35,36 @@ class Coder(nn.Module):
     codebook_size: int
     num_stages: int
     channel_dim: int
-    curvature: float
+    kind: Kind
     aggregation: Aggregation
+    convention: Tensor
     codebooks: ManifoldParameter
+    usage: Usage
+    midpoints: MovingMidpoints | None
     scale: EncoderScale | None
     mean: EncoderMean | None
+    learned: LearnedCurvature | None
     project_in: nn.Module
     project_out: nn.Module
+    _curvature: float
     _told_outside = False
+
+    @property
+    def curvature(self) -> float:
+        """C of the ball ``{x : c‖x‖² < 1}`` that the codes are on; 0 is flat space."""
+        if self.learned is not None and not torch.compiler.is_compiling():  # in a graph it is a constant
+            self._curvature = float(self.learned.c.detach())
+        return self._curvature
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or, as ``eval()``, evaluation: exported graphs have the curvature that was last seen here."""
+        _ = self.curvature
+        return super().train(mode)
+
+    @property
+    def data_curvature(self) -> float:
+        """The curvature in units of ``z``: ``c s²`` with the encoder scale s, which may follow the data."""
+        return self.curvature if self.scale is None else self.curvature * float(self.scale()) ** 2
 
     @torch.no_grad()
     def encode(self, z: Tensor, depth: int | None = None, beam: int = 1) -> Tensor:
@@ -122,7 +148,7 @@ class Coder(nn.Module):
         if z.numel() == 0:
             raise ValueError(f"diagnose needs at least one vector, got shape {tuple(z.shape)}")
         table = self._table(z.dtype)
-        totals = Totals(self.codebooks, self.curvature, self.aggregation)
+        totals = Totals(self.codebooks, self.curvature, self.aggregation, self.data_curvature)
         for rows in self._vectors(z).reshape(-1, self.dim).split(CHUNK_ROWS):
             totals.add(self._tangent(rows), self._encode(rows, table, table, self.num_stages, beam=1))
         return totals.result()
@@ -216,6 +242,32 @@ class Coder(nn.Module):
 
         shape = (*codes.shape, self.dim) if prefixes else (*codes.shape[:-1], self.dim)
         return _by_chunks(vectors, codes.reshape(-1, depth)).reshape(shape)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        if f"{prefix}convention" in state_dict:
+            check_convention(state_dict[f"{prefix}convention"], self.convention)
+        manifold = self.codebooks.manifold
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if self.learned is not None and not self.learned.isp_c.is_meta:
+            _ = self.curvature
+        if not isinstance(self.codebooks, ManifoldParameter):  # load_state_dict(assign=True)
+            self.codebooks = ManifoldParameter(self.codebooks.data, manifold, self.codebooks.requires_grad)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Keep statistics in their type, and codes inside the ball when a change of type rounds them."""
+        modules = [module for module in (self.usage, self.midpoints, self.scale, self.mean) if module is not None]
+        kept = [(module, name, buffer) for module in modules for name, buffer in module.named_buffers()]
+        super()._apply(fn, recurse)
+        for module, name, buffer in kept:
+            setattr(module, name, buffer.to(getattr(module, name).device))
+        if self.curvature > 0.0 and self.codebooks.dtype not in (torch.float32, torch.float64):
+            self.codebooks.data = ball.project(self.codebooks.data, self.curvature)
+        return self
+
+    def extra_repr(self) -> str:
+        """Text for ``print(rq)``."""
+        sizes = f"{self.dim}, codebook_size={self.codebook_size}, num_stages={self.num_stages}"
+        return f"{sizes}, kind={self.kind!r}, curvature={self.data_curvature:g}"
 
 
 def _by_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, share: int = 1) -> Tensor:

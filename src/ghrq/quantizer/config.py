@@ -17,10 +17,10 @@ class QuantizerConfig(Section):
     kind: Kind = "ghrq"
     codebook_size: Annotated[int, Field(ge=2)] = 128
     num_stages: Positive = 4
-    curvature: Rate = 1.0
+    curvature: Rate | Literal["learn"] | None = None
     commitment_weight: Annotated[float, Field(ge=0)] = 0.25
     update: Update | None = None
-    """None is that of ``kind``; so is None for ``radius`` and ``scale_control``."""
+    """None is that of ``kind``; so is None for ``curvature``, ``radius`` and ``scale_control``."""
     revive_below: Share = 0.1
     radius: Annotated[float, Field(gt=0, lt=1)] | None = None
     scale_control: bool | None = None

@@ -6,6 +6,8 @@ from torch import Tensor
 from ghrq.quantizer.cascade import Aggregation
 
 RULES = ("chained", "nested")
+LEARNED = -1.0
+"""In place of a curvature that is a parameter and saved as one."""
 
 
 def convention(curvature: float, aggregation: Aggregation) -> Tensor:
@@ -27,4 +29,5 @@ def check_convention(saved: Tensor, own: Tensor) -> None:
 def _told(convention: Tensor) -> str:
     bits, rule = convention.cpu()
     known = dict(enumerate(RULES)).get(int(rule), "unknown")
-    return f"curvature {bits.view(torch.float64).item():g} and {known} aggregation"
+    curvature = bits.view(torch.float64).item()
+    return f"{'a learned curvature' if curvature == LEARNED else f'curvature {curvature:g}'} and {known} aggregation"

@@ -42,6 +42,8 @@ class Diagnosis:
     offset: float = 0.0
     """``‖mean‖ / median norm`` of the vectors: 0 if they lie around the origin, 1 if all are one constant."""
     codebook_size: int = 0
+    curvature: float = 0.0
+    """In units of the vectors: it may be learnt, or follow the data."""
 
     def warnings(self) -> list[str]:
         """What is wrong, one sentence each, with the remedy; empty for a healthy quantizer."""
@@ -72,7 +74,7 @@ class Diagnosis:
         lines.append(
             f"telescoping error {self.telescoping_error:.2g}, radius {self.radius['median']:.3f} (median) "
             f"{self.radius['greatest']:.6f} (greatest), beyond {BOUNDARY_RADIUS}: {self.boundary_fraction:.1%}, "
-            f"offset {self.offset:.2f}"
+            f"offset {self.offset:.2f}, curvature {self.curvature:.3g}"
         )
         lines.extend(f"warning: {warning}" for warning in self.warnings())
         return "\n".join(lines)
@@ -90,11 +92,13 @@ def few_codes(values: list[float], size: int) -> str:
 class Totals:
     """The sums behind a :class:`Diagnosis`, in float64: vectors are added in parts of any size.
 
-    Memory is that of a part, and one number per vector and stage for the medians.
+    Memory is that of a part, and one number per vector and stage for the medians. ``c`` is the curvature of the codes'
+    ball, ``data_curvature`` that in units of the vectors.
     """
 
-    def __init__(self, codebooks: Tensor, c: float, aggregation: Aggregation) -> None:
+    def __init__(self, codebooks: Tensor, c: float, aggregation: Aggregation, data_curvature: float) -> None:
         self._books, self._c, self._aggregation = codebooks.detach().double(), c, aggregation
+        self._data_curvature = data_curvature
         stages, size, dim = codebooks.shape
         self._error, self._telescoping = self._books.new_zeros(stages), self._books.new_zeros(())
         self._counts = torch.zeros(stages, size, dtype=torch.int64, device=codebooks.device)
@@ -138,6 +142,7 @@ class Totals:
             boundary_fraction=float((radii[0] > BOUNDARY_RADIUS).double().mean()) if self._c > 0.0 else 0.0,
             offset=float((self._mean / count).norm() / norms.median().clamp(min=1e-30)),
             codebook_size=size,
+            curvature=self._data_curvature,
         )
 
 

@@ -22,13 +22,29 @@ class Axes(NamedTuple):
 
 
 KINDS: dict[Kind, Axes] = {
-    "calibrated": Axes("nested", "transport", "discounted", "encoder", "ema", 0.25),
+    "calibrated": Axes("nested", "transport", "discounted", "encoder", "ema", 0.15),
     "ghrq": Axes("nested", "transport", "first"),
     "hra-only": Axes("nested", "identity", "every"),
     "dhste-only": Axes("chained", "transport", "first"),
     "naive": Axes("chained", "identity", "every"),
     "euclidean": Axes("nested", "identity", "first"),
 }
+
+
+def check_learnable(kind: Kind, curvature: object, update: Update | None, scale_control: bool | None) -> Axes:
+    """The axes of ``kind`` with a learned curvature: codes learn by gradient. Refuse what does not go with it."""
+    if isinstance(curvature, str) and curvature != "learn":
+        raise ValueError(f'curvature must be a number, a tensor () or "learn", got {curvature!r}')
+    if kind == "euclidean":
+        raise ValueError('kind="euclidean" is flat space: a learned curvature needs another kind')
+    if update == "ema":
+        raise ValueError(
+            'a learned curvature needs codebook_update="gradient": moving midpoints sum up points of a fixed ball'
+        )
+    if scale_control is not None:
+        raise ValueError("scale_control is a curvature that follows the data: leave it out with a learned one")
+    return KINDS[kind]._replace(update="gradient", radius=KINDS["calibrated"].radius)
+
 
 # Arguments of other residual quantizers (vector-quantize-pytorch, EnCodec, DAC), and what to write instead.
 ELSEWHERE = {

@@ -4,7 +4,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,11 @@ from ghrq.geometry.nearest import sample
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_memory, forget_moments, initial_codebooks, revive
 from ghrq.quantizer.coder import Coder
-from ghrq.quantizer.convention import check_convention, convention
+from ghrq.quantizer.convention import LEARNED, convention
+from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.depth import DepthDropout, RowWeights
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, FEW_CODES, few_codes
-from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update
+from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update, check_learnable
 from ghrq.quantizer.quantized import Quantized, QuantizedDetails
 from ghrq.quantizer.routes import Commitment, Gradient, Routed, Units, attached_route, transport_route
 from ghrq.quantizer.scale import FAST_DECAY, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
@@ -43,9 +44,12 @@ class ResidualQuantizer(Coder, Pretrained):
         kind: ``"calibrated"`` (ours), ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or
             ``"euclidean"``: a name for a choice of ``aggregation``, ``gradient``, ``commitment``, ``units``,
             ``codebook_update`` and ``radius``, each of which can also be given by itself.
-        curvature: c of the ball ``{x : c‖x‖² < 1}``. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat
-            space, exactly: losses ``‖x - y‖²``, no maps; ``aggregation``, ``gradient``, ``commitment`` and
-            ``discount`` make no difference there.
+        curvature: c of the ball ``{x : c‖x‖² < 1}``. By default it follows the data if the kind has a ``radius``,
+            and is 1 if not. A number fixes it. 0, like ``kind="euclidean"``, is the ordinary quantizer of flat space,
+            exactly: losses ``‖x - y‖²``, no maps; ``aggregation``, ``gradient``, ``commitment`` and ``discount`` make
+            no difference there. ``"learn"`` makes it a parameter, ``rq.learned.isp_c``, that starts where the first
+            vectors have the median ``radius``; a tensor ``()`` starts at its value. See
+            :class:`ghrq.quantizer.curvature.LearnedCurvature`.
         commitment_weight: β in ``Σ mean d(sg r, q)² + β Σ mean d(r, sg q)²``. Distances are geodesic and squared, the
             sum runs over stages, the mean over vectors.
         aggregation: ``"nested"`` or ``"chained"``, see :mod:`ghrq.quantizer.cascade`.
@@ -87,7 +91,6 @@ class ResidualQuantizer(Coder, Pretrained):
 
     _format = Format("ghrq-quantizer", "quantizer", plain=True)
 
-    convention: Tensor
     revived: Tensor
 
     @known_arguments(ELSEWHERE)
@@ -96,8 +99,8 @@ class ResidualQuantizer(Coder, Pretrained):
         dim: int,
         codebook_size: int = 256,
         num_stages: int = 4,
-        kind: Kind = "ghrq",
-        curvature: float = 1.0,
+        kind: Kind = "calibrated",
+        curvature: float | Tensor | Literal["learn"] | None = None,
         commitment_weight: float = 0.25,
         *,
         aggregation: Aggregation | None = None,
@@ -126,7 +129,6 @@ class ResidualQuantizer(Coder, Pretrained):
         sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "codebook_dim": codebook_dim}
         for name, number in sizes.items():
             at_least(name, number, 1, whole=True)
-        at_least("curvature", curvature, 0)
         at_least("commitment_weight", commitment_weight, 0)
         at_least("temperature", temperature, 0)
         from_to("decay", decay, 0.0, 1.0)
@@ -134,8 +136,14 @@ class ResidualQuantizer(Coder, Pretrained):
         self.dim, self.codebook_size, self.num_stages = dim, codebook_size, num_stages
         self.codebook_dim = codebook_dim
         self.kind = kind
-        self.curvature = 0.0 if kind == "euclidean" else float(curvature)
-        axes = KINDS[kind]
+        axes, self._curvature = KINDS[kind], 1.0
+        if isinstance(curvature, Tensor | str):
+            axes = check_learnable(kind, curvature, codebook_update, scale_control)
+        elif curvature is not None:
+            at_least("curvature", curvature, 0)
+            axes, self._curvature = axes._replace(radius=None), float(curvature)
+        if kind == "euclidean":
+            self._curvature = 0.0
         self.aggregation: Aggregation = one_of("aggregation", aggregation or axes.aggregation, get_args(Aggregation))
         self.gradient: Gradient = one_of("gradient", gradient or axes.gradient, get_args(Gradient))
         self.commitment: Commitment = one_of("commitment", commitment or axes.commitment, get_args(Commitment))
@@ -153,14 +161,17 @@ class ResidualQuantizer(Coder, Pretrained):
         if channel_dim not in (-1, 1):
             raise ValueError(f"channel_dim must be -1 or 1, got {channel_dim!r}")
         self.channel_dim = channel_dim
-        self.radius = target_radius(radius, scale_control, axes.radius, self.curvature, self.units)
+        self.radius = target_radius(radius, scale_control, axes.radius, self._curvature, self.units)
+        self.learned = None
+        if isinstance(curvature, Tensor | str):
+            self.learned = LearnedCurvature(curvature, self.radius or 0.0)
 
         moving = self.codebook_update == "ema"
         check_memory(num_stages, codebook_size, codebook_dim, moving)
         projected = self.codebook_dim != dim
         self.project_in = nn.Linear(dim, self.codebook_dim) if projected else nn.Identity()
         self.project_out = nn.Linear(self.codebook_dim, dim) if projected else nn.Identity()
-        manifold = PoincareBall(self.curvature) if self.curvature > 0.0 else Euclidean(ndim=1)
+        manifold = self.learned or (PoincareBall(self.curvature) if self.curvature > 0.0 else Euclidean(ndim=1))
         codebooks = initial_codebooks(num_stages, codebook_size, self.codebook_dim, self.curvature)
         self.codebooks = ManifoldParameter(
             codebooks, manifold=manifold, requires_grad=self.codebook_update == "gradient"
@@ -168,10 +179,12 @@ class ResidualQuantizer(Coder, Pretrained):
         self.usage = Usage(num_stages, codebook_size, decay)
         self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if self.codebook_update == "ema" else None
         slow = SLOW_DECAY if self.units == "ball" else FAST_DECAY
-        self.scale = None if self.radius is None else EncoderScale(self.curvature, self.radius, slow)
+        self.scale = None
+        if self.radius is not None and self.learned is None:
+            self.scale = EncoderScale(self.curvature, self.radius, slow)
         self.mean = EncoderMean(self.codebook_dim) if centre else None
         self.register_buffer("revived", torch.zeros(num_stages, codebook_size, dtype=torch.bool), persistent=False)
-        self.register_buffer("convention", convention(self.curvature, self.aggregation))
+        self.register_buffer("convention", convention(LEARNED if self.learned else self.curvature, self.aggregation))
 
     # --- training ------------------------------------------------------------------------------------------
 
@@ -206,6 +219,10 @@ class ResidualQuantizer(Coder, Pretrained):
                 self._follow(v, rows.weights)
             routed = self._quantize(*self._to_ball(v), rows)
             v_hat = self._from_ball(routed.point, routed.gap)
+            if self.learned is not None and torch.is_grad_enabled() and not torch.compiler.is_exporting():
+                v_hat, routed = self.learned.attach(
+                    self._centred(v), v_hat, routed, self.codebooks, rows, self.aggregation
+                )
         z_hat = self.project_out(v_hat.to(z.dtype).reshape(*z.shape[:-1], self.codebook_dim))
         if mask is not None:
             z_hat = torch.where(mask.unsqueeze(-1), z_hat, 0.0)
@@ -294,6 +311,8 @@ class ResidualQuantizer(Coder, Pretrained):
         """Stop (or, with ``False``, resume) all learning of codes, scale and mean; the encoder still gets gradients."""
         self.frozen = frozen
         self.codebooks.requires_grad_(not frozen and self.midpoints is None)
+        if self.learned is not None:
+            self.learned.requires_grad_(not frozen)
         return self
 
     def attach(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
@@ -312,6 +331,8 @@ class ResidualQuantizer(Coder, Pretrained):
             self.mean.update(v, weights)
         if self.scale is not None:
             self.scale.update(self._centred(v), weights)
+        if self.learned is not None:
+            self.learned.follow(self._centred(v), weights, self.codebooks)
 
     def _unit(self, scale: EncoderScale | None) -> Tensor | float:
         """The factor from squared distances on the ball to the losses in ``units``."""
@@ -367,7 +388,8 @@ class ResidualQuantizer(Coder, Pretrained):
         names = inspect.signature(type(self)).parameters
         derived = {
             "decay": self.usage.decay,
-            "scale_control": self.scale is not None,
+            "curvature": self.curvature if self.learned is None else "learn",
+            "scale_control": None if self.learned is not None else self.scale is not None,
             "centre": self.mean is not None,
             "depth_dropout": False if self.depth_dropout is None else self.depth_dropout.to_config(),
         }
@@ -376,30 +398,6 @@ class ResidualQuantizer(Coder, Pretrained):
     @classmethod
     def _from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**config)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if f"{prefix}convention" in state_dict:
-            check_convention(state_dict[f"{prefix}convention"], self.convention)
-        manifold = self.codebooks.manifold
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        if not isinstance(self.codebooks, ManifoldParameter):  # load_state_dict(assign=True)
-            self.codebooks = ManifoldParameter(self.codebooks.data, manifold, self.codebooks.requires_grad)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ResidualQuantizer":
-        """Keep statistics in their type, and codes inside the ball when a change of type rounds them."""
-        modules = [module for module in (self.usage, self.midpoints, self.scale, self.mean) if module is not None]
-        kept = [(module, name, buffer) for module in modules for name, buffer in module.named_buffers()]
-        super()._apply(fn, recurse)
-        for module, name, buffer in kept:
-            setattr(module, name, buffer.to(getattr(module, name).device))
-        if self.curvature > 0.0 and self.codebooks.dtype not in (torch.float32, torch.float64):
-            self.codebooks.data = ball.project(self.codebooks.data, self.curvature)
-        return self
-
-    def extra_repr(self) -> str:
-        """Text for ``print(rq)``."""
-        sizes = f"{self.dim}, codebook_size={self.codebook_size}, num_stages={self.num_stages}"
-        return f"{sizes}, kind={self.kind!r}, curvature={self.curvature:g}"
 
 
 def _refuse_recomputation() -> None:

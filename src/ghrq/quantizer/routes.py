@@ -43,7 +43,7 @@ class Routed(NamedTuple):
     """``N`` tensors ``(n, d)``: the input of each stage, detached."""
 
 
-def squared_distance(x: Tensor, y: Tensor, c: float) -> Tensor:
+def squared_distance(x: Tensor, y: Tensor, c: float | Tensor) -> Tensor:
     """``d(x, y)²`` on the ball, ``‖x - y‖²`` in flat space. ``(n,)``."""
     return ball.distance(x, y, c).square() if c > 0.0 else (x - y).square().sum(-1)
 

@@ -46,6 +46,19 @@ def target_radius(
     return radius
 
 
+def fitting_scale(v: Tensor, weights: Tensor, radius: float, curvature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """The multiplier ``()`` that takes the median of tangent vectors ``v (n, d)`` to ``radius``, and if there is one.
+
+    Rows of ``weights (n,)`` 0 do not count.
+    """
+    norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
+    if not numerics.below(norms, 1e15):  # the squares may overflow in float32
+        norms = numerics.norm(v.detach()).squeeze(-1).clamp(max=_LONGEST).float()
+    median = torch.where(weights > 0, norms, torch.nan).nanmedian()
+    wanted = math.atanh(radius) / math.sqrt(curvature) / median
+    return wanted, (median > 0.0) & wanted.isfinite()
+
+
 class MovingAverage(nn.Module):
     """An exponential moving average of one number or one vector per batch, exact from the first batch on.
 
@@ -96,17 +109,12 @@ class EncoderScale(MovingAverage):
     def __init__(self, curvature: float, radius: float = DEFAULT_RADIUS, decay: float = SLOW_DECAY) -> None:
         super().__init__((), decay, empty=1.0)
         self.radius = radius
-        self.target = math.atanh(radius) / math.sqrt(curvature or 1.0)
+        self.curvature = curvature or 1.0
 
     @torch.no_grad()
     def update(self, v: Tensor, weights: Tensor) -> None:
         """Update from a batch of tangent vectors ``v (n, d)`` with ``weights (n,)``; rows of weight 0 are ignored."""
-        norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
-        if not numerics.below(norms, 1e15):  # the squares may overflow in float32
-            norms = numerics.norm(v.detach()).squeeze(-1).clamp(max=_LONGEST).float()
-        median = torch.where(weights > 0, norms, torch.nan).nanmedian()
-        wanted = self.target / median
-        self.add(wanted, (median > 0.0) & wanted.isfinite())
+        self.add(*fitting_scale(v, weights, self.radius, self.curvature))
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)

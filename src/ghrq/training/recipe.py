@@ -89,13 +89,18 @@ class Recipe(Section):
 
 
 def load_recipe(
-    source: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, import_task: bool = True
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    keys: Mapping[str, Any] | None = None,
+    *,
+    import_task: bool = True,
 ) -> Recipe:
     """Read a recipe, follow what it extends, apply ``overrides``, and check all of it.
 
     Args:
         source: a TOML file, or the name of a shipped recipe such as ``"wordnet/demo"``.
-        overrides: ``["quantizer.kind=naive"]``, the value in TOML or else a string; or ``{"quantizer.kind": "naive"}``.
+        overrides: ``["quantizer.kind=naive"]``, the value in TOML or else a string.
+        keys: the same of a study, ``{"quantizer.kind": "naive"}``.
         import_task: a recipe may name any module as its task, which is imported. ``False``, for recipes of unknown
             origin: that is an error, unless the module has been imported before.
 
@@ -107,12 +112,10 @@ def load_recipe(
     if "name" not in recipe.table:
         name = next((name for name, place in shipped().items() if place == path), path.stem)
         recipe.merge({"name": name.replace("/", "-")}, str(path))
-    if isinstance(overrides, Mapping):
-        for key, value in overrides.items():
-            recipe.merge(_nested(key.split("."), value), "the study")
-    else:
-        for override in overrides:
-            recipe.merge(_parse_override(override), f"--set {override}")
+    for key, value in (keys or {}).items():
+        recipe.merge(_nested(key.split("."), value), "the study")
+    for override in overrides:
+        recipe.merge(_parse_override(override), f"--set {override}")
     if not isinstance(recipe.table.get("task"), str):
         raise UserError(f"{path}: the key 'task' is missing or no text: write for example task = \"wordnet\"")
     model = task_class(recipe.table["task"], recipe.origin(("task",), str(path)), import_task).Recipe

@@ -31,6 +31,10 @@ class Axis:
     grid: Mapping[Label, Mapping[str, Any]] = field(default_factory=dict)
     """Further values, which run only with ``--grid``."""
 
+    def set_keys(self) -> set[str]:
+        """All recipe keys that its values set."""
+        return {key for keys in (*self.values.values(), *self.grid.values()) for key in keys}
+
 
 def key_axis(name: str, key: str, values: Sequence[Label], grid: Sequence[Label] = ()) -> Axis:
     """An axis whose labels are the values of one recipe key."""
@@ -53,9 +57,18 @@ class Part:
             if axis.name in names:
                 raise ValueError(f"an axis of {self.recipe} has the name '{axis.name}', which is taken")
             names.add(axis.name)
-            for key in {key for keys in (*axis.values.values(), *axis.grid.values()) for key in keys}:
+            for key in axis.set_keys():
                 if owners.setdefault(key, axis.name) != axis.name:
                     raise ValueError(f"the axes '{owners[key]}' and '{axis.name}' of {self.recipe} both set '{key}'")
+
+    def check(self, overrides: Sequence[str]) -> None:
+        """Refuse ``overrides`` of keys that the study sets itself."""
+        owners = {key: f"the axis '{axis.name}'" for axis in self.axes for key in axis.set_keys()}
+        owners |= {"seed": "the option --seeds", "name": "the study", "axes": "the study"}
+        for override in overrides:
+            key = override.partition("=")[0].strip()
+            if key in owners:
+                raise UserError(f"--set {override}: in a study {owners[key]} sets '{key}': use ghrq train instead")
 
 
 @dataclass(frozen=True)
@@ -111,14 +124,28 @@ class Study:
         parts += [f"--grid adds {name} {', '.join(map(str, labels))}" for name, labels in added.items()]
         return "; ".join(parts)
 
-    def plan(self, budget: str, seeds: int = 1, grid: bool = False, dataset: str = "") -> list[PlannedRun]:
-        """The runs of one budget and data set, with the seeds 0 to ``seeds`` - 1."""
+    def plan(
+        self, budget: str, seeds: int = 1, grid: bool = False, dataset: str = "", overrides: Sequence[str] = ()
+    ) -> list[PlannedRun]:
+        """The runs of one budget and data set, with the seeds 0 to ``seeds`` - 1.
+
+        ``overrides`` (``["quantizer.radius=0.5"]``) change all recipes; the keys of axes are not theirs to change.
+        """
         parts = [part for part in self.parts if budget in part.budgets]
         if not parts:
             raise UserError(f"--budget {budget}: expected one of {', '.join(self.budgets())}")
-        return [run for seed in range(seeds) for part in parts for run in self._runs(part, budget, seed, grid, dataset)]
+        for part in parts:
+            part.check(overrides)
+        return [
+            run
+            for seed in range(seeds)
+            for part in parts
+            for run in self._runs(part, budget, seed, grid, dataset, overrides)
+        ]
 
-    def _runs(self, part: Part, budget: str, seed: int, grid: bool, dataset: str) -> Iterator[PlannedRun]:
+    def _runs(
+        self, part: Part, budget: str, seed: int, grid: bool, dataset: str, overrides: Sequence[str]
+    ) -> Iterator[PlannedRun]:
         source = part.recipe.format(budget=budget, dataset=dataset)
         recipe_label = Path(source).stem
         values = [{**axis.values, **(axis.grid if grid else {})} for axis in part.axes]
@@ -130,7 +157,7 @@ class Study:
             keys: dict[str, Any] = {"name": name, "seed": seed, "axes": axes}
             for label, of_axis in zip(labels, values, strict=True):
                 keys |= of_axis[label]
-            yield PlannedRun(name, axes, load_recipe(source, keys))
+            yield PlannedRun(name, axes, load_recipe(source, overrides, keys))
 
     def _name(self, axes: Mapping[str, Label]) -> str:
         """``best-ghrq-d16-b128-s0``; a study of one recipe leaves out its name."""

@@ -298,5 +298,5 @@ def test_the_guide_runs_as_it_stands(tmp_path, monkeypatch, capsys):
         if "embed_texts" not in example:  # needs a model, see test_text_vectors.py
             exec(compile(example, str(guide), "exec"), values)
     out = capsys.readouterr().out
-    assert out.startswith("30 users, 60 items, 400 orders\npopularity {'recall@10': ")
+    assert out.startswith("30 users, 60 items, 400 orders\nfollowers {'recall@10': ")
     assert values["data"].texts[30] == "Item 30. nice"

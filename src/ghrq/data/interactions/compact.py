@@ -69,10 +69,9 @@ def _sequences(path: Path, num_items: int) -> tuple[list[str], npt.NDArray[np.in
         item = words[line][1 + int(outside[0] - starts[line])]
         raise _wrong(path, line, f"the item {item[:40]!r} is not one of 1 to {num_items}, the items of {ITEMS}")
     users = [line[0] for line in words]
-    if len(set(users)) < len(users):
-        seen: set[str] = set()
-        again = next(row for row, user in enumerate(users) if user in seen or seen.add(user))  # type: ignore[func-returns-value]
-        raise _wrong(path, again, f"the user {users[again]!r} has a line already")
+    again = np.setdiff1d(np.arange(len(users)), np.unique(users, return_index=True)[1])
+    if len(again):
+        raise _wrong(path, int(again[0]), f"the user {users[int(again[0])]!r} has a line already")
     return users, starts, ids - 1
 
 

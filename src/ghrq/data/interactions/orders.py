@@ -109,7 +109,8 @@ def _events(
     path: Path, names: tuple[str, str, str], items: Items | None, items_path: Path | None, on_bad: OnBad, bars: Progress
 ) -> tuple[list[str], Items, Events]:
     """The users, the items and the events of a table of orders, by its columns of users, items and times."""
-    users, bought, times = (columns := _columns(path, dict(zip(("user", "item", "time"), names, strict=True)), bars))
+    columns = _columns(path, dict(zip(("user", "item", "time"), names, strict=True)), bars)
+    users, bought, times = columns
     rows = _Rows(path, len(users), on_bad, bars)
     for column, name in zip(columns, names, strict=True):
         rows.refuse(_missing(column), f"column {name!r} is empty")

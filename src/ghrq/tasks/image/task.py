@@ -28,10 +28,17 @@ from ghrq.tasks.image.recipe import ImageData, ImageRecipe
 from ghrq.tasks.image.report import TABLES, page
 from ghrq.training.loop import Stage
 from ghrq.training.schedule import cosine_decay
-from ghrq.training.study import Part, Study, key_axis
+from ghrq.training.study import Axis, Part, Study
 from ghrq.training.task import Task
 
-MAIN, ABLATIONS = ("ghrq", "naive", "euclidean"), ("hra-only", "dhste-only")
+KINDS = Axis(
+    "kind",
+    {
+        **{kind: {"quantizer.kind": kind} for kind in ("ghrq", "naive", "euclidean")},
+        "calibrated": {"quantizer.kind": "calibrated", "quantizer.weight": 0.01},
+    },
+    grid={kind: {"quantizer.kind": kind} for kind in ("hra-only", "dhste-only")},
+)
 
 # Images for the k-means start.
 _START_IMAGES = 2048
@@ -48,7 +55,7 @@ class Image(Task):
     title = "Images as codes"
     tables = TABLES
     study = Study(
-        [Part("image/{dataset}-{budget}", [key_axis("kind", "quantizer.kind", MAIN, grid=ABLATIONS)])],
+        [Part("image/{dataset}-{budget}", [KINDS])],
         datasets=("mnist", "cifar100", "digits"),
     )
 
