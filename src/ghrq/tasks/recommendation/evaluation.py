@@ -11,7 +11,15 @@ from ghrq.data.interactions import Interactions
 from ghrq.data.interactions.sequences import Split
 from ghrq.ids.tuples import count_distinct
 from ghrq.metrics.next_item import Slice, evaluate, popularity_slices, ranks, recall_ndcg
-from ghrq.metrics.next_item_baselines import best_decay, rank_by_neighbours, rank_by_popularity
+from ghrq.metrics.next_item_baselines import (
+    by_followers,
+    by_neighbours,
+    by_popularity,
+    by_sum,
+    choose,
+    followers,
+    rank_items,
+)
 from ghrq.models.recommender import Recommender, Way
 from ghrq.system import files
 from ghrq.system.progress import Progress
@@ -28,6 +36,9 @@ RANKS = "ranks.safetensors"
 """In the folder of a run: the rank of each test user's target, ``(users,)``, by ``way.protocol``."""
 
 _SHOWN_USERS, _SHOWN_ITEMS = 5, 5
+
+# What validation chooses from for the baselines: decays of older items, weights of the neighbours beside the followers.
+_DECAYS, _WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.1, 0.25, 0.5, 1.0)
 
 
 def ways_of(model: Recommender) -> list[Way]:
@@ -63,19 +74,29 @@ def test_scores(
 
 def baseline_scores(data: Interactions, split: Split, settings: RecommendationEvaluation) -> dict[str, Any]:
     """The same of recommendations without training."""
-    users, counts, k = _some_users(len(split.test), settings.test_users), split.train.counts(), max(KS)
+    users, counts, table = (
+        _some_users(len(split.test), settings.test_users),
+        split.train.counts(),
+        followers(split.train),
+    )
     histories, target = split.before_test.take(users), split.test[users]
     some = _some_users(len(split.test), settings.validation_users)
     before, wanted = split.train.take(some), split.validation[some]
-    found: dict[str, Any] = {"popularity": {}, "neighbours": {}, "decay": {}}
+    found: dict[str, Any] = {}
     for protocol, exclude in PROTOCOLS.items():
-        popular = rank_by_popularity(counts, histories, k, exclude)
-        found["popularity"][protocol] = evaluate(popular, target, counts, KS)
+        chosen = choose({d: by_followers(table, before, d) for d in _DECAYS}, before, wanted, exclude_seen=exclude)
+        scores = {"popularity": by_popularity(counts), "followers": by_followers(table, histories, chosen)}
         if data.vectors is not None:
-            decay = best_decay(data.vectors, before, wanted, exclude_seen=exclude)
-            near = rank_by_neighbours(data.vectors, histories, k, exclude, decay)
-            found["neighbours"][protocol] = evaluate(near, target, counts, KS)
-            found["decay"][protocol] = decay
+            near = {decay: by_neighbours(data.vectors, before, decay) for decay in _DECAYS}
+            decay = choose(near, before, wanted, exclude_seen=exclude)
+            follow = by_followers(table, before, chosen)
+            sums = {weight: by_sum(follow, near[decay], weight) for weight in _WEIGHTS}
+            weight = choose(sums, before, wanted, exclude_seen=exclude)
+            scores["neighbours"] = by_neighbours(data.vectors, histories, decay)
+            scores["both"] = by_sum(scores["followers"], scores["neighbours"], weight)
+        for name, score in scores.items():
+            ranked = rank_items(score, histories, max(KS), exclude)
+            found.setdefault(name, {})[protocol] = evaluate(ranked, target, counts, KS)
     return found
 
 

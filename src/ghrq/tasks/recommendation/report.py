@@ -44,12 +44,17 @@ def _columns(way: str, protocol: str) -> list[Column]:
 
 
 def _baselines(way: str) -> list[Baseline]:
-    """Rows of popularity and of the nearest texts, at the paths of ``way``."""
+    """Rows of what needs no training, at the paths of ``way``."""
 
     def of(name: str) -> Callable[[Any], Mapping[str, Any]]:
         return lambda results: {"test": {way: results["baselines"][name]}}
 
-    return [Baseline("most popular", of("popularity")), Baseline("nearest texts", of("neighbours"), "item-kNN")]
+    return [
+        Baseline("most popular", of("popularity")),
+        Baseline("nearest texts", of("neighbours"), "item-kNN"),
+        Baseline("what followed in training", of("followers"), "pairs of items"),
+        Baseline("what followed, and nearest texts", of("both")),
+    ]
 
 
 def _table(title: str, way: str, protocol: str, note: str, **others: Any) -> Table:
