@@ -30,6 +30,9 @@ PAPER = {
     "ghrq": {"distinct": 0.971, "R@5": 0.0393, "N@5": 0.0264, "R@10": 0.0604, "N@10": 0.0332},
 }
 
+# SASRec has no codes.
+_WITH_CODES = {"kind": ("ghrq", "hra-only", "dhste-only", "naive", "euclidean", "calibrated", RANDOM, LETTER)}
+
 _ALL = "Items of the history stay in the list, as in the paper."
 _UNSEEN = "Items of the history are left out of the list: no user of Amazon Beauty buys one again."
 
@@ -58,7 +61,9 @@ def _baselines(way: str) -> list[Baseline]:
 
 
 def _table(title: str, way: str, protocol: str, note: str, **others: Any) -> Table:
-    return Table(title, _columns(way, protocol), baselines=[RANDOM, LETTER, *_baselines(way)], note=note, **others)
+    only: Mapping[str, Sequence[Any]] = {} if way == "items" else _WITH_CODES
+    baselines = [RANDOM, LETTER, *_baselines(way)]
+    return Table(title, _columns(way, protocol), only=only, baselines=baselines, note=note, **others)
 
 
 CODES = _table("Generating codes (table 3)", "codes", "all", f"Beam search over the IDs. {_ALL}", paper=PAPER)
@@ -81,6 +86,7 @@ IDS = Table(
         Column("median radius", "ids.quantizer.radius.median", ".2f"),
         Column("perplexity {}", "ids.quantizer.perplexity.*", ".0f"),
     ],
+    only=_WITH_CODES,
     baselines=[RANDOM, LETTER],
     paper=PAPER,
     note="Distinct: different tuples before the tie-break token, as a share of the items. Residual error: mean "
