@@ -62,7 +62,7 @@ def _baselines(way: str) -> list[Baseline]:
 
 def _table(title: str, way: str, protocol: str, note: str, **others: Any) -> Table:
     only: Mapping[str, Sequence[Any]] = {} if way == "items" else _WITH_CODES
-    baselines = [RANDOM, LETTER, *_baselines(way)]
+    baselines: list[Baseline | str] = [RANDOM, LETTER, *_baselines(way)]
     return Table(title, _columns(way, protocol), only=only, baselines=baselines, note=note, **others)
 
 
