@@ -1,6 +1,6 @@
 """Milliseconds of a request to a recommender, alone and in batches, by each of its ways to rank.
 
-    python benchmarks/recommend.py runs/recommendation-cpu/ghrq-s0/models/recommender
+    python benchmarks/recommend.py runs/recommendation-cpu/cpu-ghrq-s0/models/recommender
     python benchmarks/recommend.py MODEL --repeats 50 --threads 2
 
 Histories are random items of the catalogue, 8 long; medians over the repeats.

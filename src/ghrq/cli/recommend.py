@@ -45,8 +45,8 @@ def recommend(
 
     \b
     Examples:
-      ghrq recommend runs/recommendation-demo/ghrq-s0 --history B004756YJA,B004ZT0SSG
-      ghrq recommend runs/recommendation-demo/ghrq-s0 --all users.parquet --out top.parquet -k 20
+      ghrq recommend runs/recommendation-demo/demo-ghrq-s0 --history B004756YJA,B004ZT0SSG
+      ghrq recommend runs/recommendation-demo/demo-ghrq-s0 --all users.parquet --out top.parquet -k 20
     """  # noqa: D301
     from ghrq.cli.models import load_model
     from ghrq.models.recommender import Recommender

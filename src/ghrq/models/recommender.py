@@ -47,7 +47,7 @@ class Recommender(RecommenderNetwork, Pretrained):
     codes of the next item, which never leave the catalogue; and the inner product with each item's input vector ranks
     whole items. An item without any interaction is recommended by its codes and its text.
 
-    >>> model = Recommender.from_pretrained("runs/recommendation-demo/ghrq-s0/models/recommender")
+    >>> model = Recommender.from_pretrained("runs/recommendation-demo/demo-ghrq-s0/models/recommender")
     >>> model.recommend([["B004756YJA", "B004ZT0SSG"]], k=3)[0][0].title
 
     Args:
