@@ -137,3 +137,48 @@ def test_arrays_are_taken_as_they_are():
     of_array = PrefixTrie(codes.numpy().astype("int32"), 4)
     prefixes = torch.tensor([[0], [3], [2]])
     assert torch.equal(of_array.allowed_tokens(prefixes), PrefixTrie(codes, 4).allowed_tokens(prefixes))
+
+
+def test_a_restricted_trie_is_the_trie_of_its_items(codes):
+    trie = PrefixTrie(codes, K)
+    mask = torch.rand(len(codes)) < 0.4
+    restricted, own = trie.restrict(mask), PrefixTrie(codes[mask], K)
+    rows = mask.nonzero().squeeze(1)
+    for depth in range(N):
+        prefixes = torch.tensor(list(product(range(K), repeat=depth)), dtype=torch.int64).view(K**depth, depth)
+        assert torch.equal(restricted.allowed_tokens(prefixes), own.allowed_tokens(prefixes))
+    tuples = torch.tensor(list(product(range(K), repeat=N)))
+    assert torch.equal(restricted.count(tuples), own.count(tuples))
+    found, wanted = restricted.items(tuples), own.items(tuples)
+    assert torch.equal(found.indptr, wanted.indptr)
+    assert torch.equal(found.items, rows[wanted.items])
+    # Nodes keep their numbers.
+    assert torch.equal(restricted.walk(codes[mask])[0], trie.walk(codes[mask])[0])
+
+
+def test_every_request_has_its_own_restriction(codes):
+    trie, masks = PrefixTrie(codes, K), torch.rand(7, len(codes)) < 0.2
+    together = trie.restrict(masks)
+    prefixes = torch.randint(K, (7, 4, 2))
+    nodes, known = together.walk(prefixes)
+    for row, mask in enumerate(masks):
+        alone = trie.restrict(mask)
+        assert torch.equal(known[row], alone.walk(prefixes[row])[1])
+        assert torch.equal(together.children(nodes, 2)[row], alone.children(nodes[row], 2))
+    with pytest.raises(ValueError, match="7 requests"):
+        together.children(nodes[:3], 2)
+    with pytest.raises(ValueError, match="bool mask"):
+        trie.restrict(torch.ones(3, dtype=torch.bool))
+
+
+def test_stages_of_different_sizes_know_their_children_and_last_codes():
+    sizes = (4, 3, 13)
+    codes = torch.stack([torch.randint(size, (50,)) for size in sizes], dim=1)
+    trie = PrefixTrie(codes, sizes)
+    path = trie.path(codes)
+    for depth in range(3):
+        first, count = trie.span(path[:, depth], depth)
+        assert torch.equal(count, trie.children(path[:, depth], depth).sum(1))
+        assert bool(((path[:, depth + 1] >= first) & (path[:, depth + 1] < first + count)).all())
+        assert torch.equal(trie.last_code(path[:, depth + 1], depth + 1), codes[:, depth])
+    assert torch.equal(codes[trie.first_item(path[:, -1])], codes)

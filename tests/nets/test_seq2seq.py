@@ -221,6 +221,16 @@ def test_a_trie_leaves_exactly_its_tuples():
     assert torch.equal(tuples[:, count:], tuples[:, :1].expand(-1, 20 - count, -1))
 
 
+def test_a_stage_of_the_trie_may_have_fewer_codes_than_the_model():
+    model, source = small(), torch.randint(K, (6, N))
+    codes = torch.randint(K, (12, N))
+    codes[:, -1] %= 2  # a tie-break token
+    found = beam_search(model, source, 8, PrefixTrie(codes, (*(K,) * (N - 1), 2)))
+    wanted = beam_search(model, source, 8, PrefixTrie(codes, K))
+    assert torch.equal(found[0], wanted[0])
+    torch.testing.assert_close(found[1], wanted[1])
+
+
 def test_search_leaves_the_mode_alone_and_needs_no_chunks():
     model = small(dropout=0.5).train()
     source = torch.randint(K, (11, N))

@@ -339,3 +339,26 @@ def test_a_bar_on_a_terminal_once_it_takes_long_and_silence_elsewhere(monkeypatc
     shown = capsys.readouterr()
     assert ("k-means" in shown.err) == ("encoding" in shown.err) == terminal
     assert shown.out == ""
+
+
+def test_the_weights_of_the_autoencoder_are_settings(tmp_path):
+    x = np.random.default_rng(0).normal(size=(300, 12)).astype(np.float32)
+    options = {
+        "engine": "autoencoder",
+        "codebook_size": 8,
+        "num_stages": 2,
+        "hidden": (16,),
+        "latent_dim": 4,
+        "epochs": 2,
+    }
+    plain = Tokenizer(**options).fit(x)
+    same = Tokenizer(**options, codebook_rate=1e-3, quantizer_weight=0.1, commitment_weight=0.25).fit(x)
+    assert same.fingerprint == plain.fingerprint
+    still = Tokenizer(**options, codebook_rate=1e-12).fit(x)
+    start = Tokenizer(**{**options, "epochs": 1}, codebook_rate=1e-12, learning_rate=1e-12).fit(x)
+    assert torch.allclose(still.quantizer_.codebooks, start.quantizer_.codebooks, atol=1e-6)
+    for change in ({"quantizer_weight": 1.0}, {"commitment_weight": 2.0}):
+        other = Tokenizer(**options, **change).fit(x)
+        assert other.fingerprint != plain.fingerprint
+        other.save(tmp_path / next(iter(change)))
+        assert Tokenizer.load(tmp_path / next(iter(change))).get_params() == other.get_params()

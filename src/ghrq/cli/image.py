@@ -11,8 +11,7 @@ import typer
 
 from ghrq.cli.options import out_option
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError, shell
-from ghrq.system.files import restore
+from ghrq.system.errors import UserError
 
 if TYPE_CHECKING:
     from ghrq.models import ImageTokenizer
@@ -141,26 +140,10 @@ def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> lis
 
 def _tokenizer(model: Path) -> "ImageTokenizer":
     """The tokenizer in a model folder, or that of a run."""
+    from ghrq.cli.models import load_model
     from ghrq.models import ImageTokenizer
-    from ghrq.training.run import Run
 
-    restore(model)
-    if (model / "config.json").is_file():
-        return ImageTokenizer.from_pretrained(model)
-    if not (model / "recipe.toml").is_file():
-        raise UserError(f"{model} is not a model and not a run: it has neither config.json nor recipe.toml")
-    run, saved = Run.open(model), model / "models" / "tokenizer"
-    if run.task != "image":
-        raise UserError(f"{model} is a run of the task '{run.task}': name one of the task 'image'")
-    restore(saved)
-    again = f"to write it: {shell('ghrq', 'eval', model)}"
-    if not saved.is_dir():
-        remedy = f"first {run.train_again}" if run.results is None else again
-        raise UserError(f"{model} has no {saved.relative_to(model)}: {remedy}")
-    try:
-        return ImageTokenizer.from_pretrained(saved)
-    except UserError as error:
-        raise UserError(f"{error}; {again}") from error
+    return load_model(model, ImageTokenizer, "image", "tokenizer")
 
 
 def _each(

@@ -25,7 +25,7 @@ class PrefixTrie:
 
     A node of depth m is a distinct prefix of m codes; the nodes of one depth are numbered from 0 in the order of their
     tuples, and the root is node 0 of depth 0. Each depth keeps one sorted tensor ``parent·size + code``, so a child is
-    found by binary search and the children of a node are adjacent. Memory is at most about ``8·n·(num_stages + 1)``
+    found by binary search and the children of a node are adjacent. Memory is at most about ``24·n·(num_stages + 1)``
     bytes.
 
     Args:
@@ -58,12 +58,17 @@ class PrefixTrie:
                 raise ValueError(f"stage {stage + 1} of {self.num_stages}: {error}{hint}") from error
         self.codebook_size = max(self.sizes)
         self._edges: list[Tensor] = []
+        self._codes: list[Tensor] = []  # the last code of each node
+        self._starts: list[Tensor] = []  # the items of a node are _items[start : start of the next node]
         node = codes.new_zeros(self.num_items, dtype=torch.int64)
         for column, size in zip(codes.unbind(1), self.sizes, strict=True):
             edges, node = torch.unique(node * size + column, return_inverse=True)
             self._edges.append(edges)
+            self._codes.append(edges % size)
+            self._starts.append(torch.nn.functional.pad(torch.bincount(node).cumsum(0), (1, 0)))
         self._items = node.argsort(stable=True)
-        self._indptr = torch.nn.functional.pad(torch.bincount(node).cumsum(0), (1, 0))
+        self._mask: Tensor | None = None
+        self._alive: list[Tensor] = []  # of a restricted trie: which nodes have an item
 
     @property
     def num_tuples(self) -> int:
@@ -73,19 +78,62 @@ class PrefixTrie:
     def to(self, device: torch.device | str) -> "PrefixTrie":
         """The same trie on another device."""
         moved = copy.copy(self)
-        moved._edges = [edges.to(device) for edges in self._edges]
-        moved._items, moved._indptr = self._items.to(device), self._indptr.to(device)
+        moved._edges, moved._codes, moved._starts, moved._alive = (
+            [tensor.to(device) for tensor in tensors]
+            for tensors in (self._edges, self._codes, self._starts, self._alive)
+        )
+        moved._items = self._items.to(device)
+        moved._mask = None if self._mask is None else self._mask.to(device)
         return moved
+
+    def restrict(self, mask: Tensor) -> "PrefixTrie":
+        """The same trie without some items: a prefix is there only if one of its items is.
+
+        Nodes keep their numbers, and ``num_items`` and ``num_tuples`` stay those of the whole trie.
+
+        Args:
+            mask: bool, which items are allowed: ``(n,)``, or ``(B, n)`` for B requests, each with its own items. Then
+                the first dimension of all nodes and tuples must be B.
+
+        """
+        if mask.dtype != torch.bool or mask.dim() not in (1, 2) or mask.shape[-1] != self.num_items:
+            raise ValueError(
+                f"expected a bool mask of shape ({self.num_items},) or (B, {self.num_items}), one value for each item, "
+                f"got {mask.dtype} of shape {tuple(mask.shape)}"
+            )
+        restricted = copy.copy(self)
+        mask = mask.to(self._items.device)
+        restricted._mask = mask if self._mask is None else mask & self._mask
+        before = restricted._mask[..., self._items].cumsum(-1, dtype=torch.int32)
+        before = torch.nn.functional.pad(before, (1, 0))
+        restricted._alive = [before[..., starts].diff(dim=-1) > 0 for starts in self._starts]
+        return restricted
+
+    def span(self, nodes: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """The children of ``nodes (...)`` of ``depth``, in the whole trie: the first one, and how many; both ``(...)``.
+
+        The children of a node have consecutive numbers.
+        """
+        edges, low = self._edges[depth], nodes * self.sizes[depth]
+        first = torch.searchsorted(edges, low)
+        return first, torch.searchsorted(edges, low + self.sizes[depth]) - first
+
+    def last_code(self, nodes: Tensor, depth: int) -> Tensor:
+        """The last code of the prefixes ``nodes (...)`` of ``depth``, 1 or more: ``(...)`` int64."""
+        return self._codes[depth - 1][nodes]
+
+    def num_nodes(self, depth: int) -> int:
+        """Number of distinct prefixes of ``depth`` codes."""
+        return len(self._edges[depth - 1]) if depth else 1
 
     def children(self, nodes: Tensor, depth: int) -> Tensor:
         """Which codes follow ``nodes (...)`` of ``depth``: ``(..., sizes[depth])`` bool."""
-        edges, size = self._edges[depth], self.sizes[depth]
-        low = nodes.flatten() * size
-        first = torch.searchsorted(edges, low)
-        count = torch.searchsorted(edges, low + size) - first
-        owner, place = ranges(first, count)
-        result = torch.zeros(len(low), size, dtype=torch.bool, device=low.device)
-        result[owner, edges[place] - low[owner]] = True
+        size, flat = self.sizes[depth], nodes.flatten()
+        owner, place = ranges(*self.span(flat, depth))
+        result = torch.zeros(len(flat), size, dtype=torch.bool, device=flat.device)
+        result[owner, self._codes[depth][place]] = self.has_items(
+            place, owner // self._requests(nodes.shape), depth + 1
+        )
         return result.view(*nodes.shape, size)
 
     def child(self, nodes: Tensor, codes: Tensor, depth: int) -> tuple[Tensor, Tensor]:
@@ -97,7 +145,28 @@ class PrefixTrie:
         wanted = nodes * size + codes
         place = torch.searchsorted(edges, wanted).clamp_(max=len(edges) - 1)
         # A code out of range would match another node's child.
-        return place, (edges[place] == wanted) & (codes >= 0) & (codes < size)
+        found = (edges[place] == wanted) & (codes >= 0) & (codes < size)
+        if self._mask is not None:
+            owner = torch.arange(place.numel(), device=place.device) // self._requests(place.shape)
+            found &= self.has_items(place.flatten(), owner, depth + 1).view(place.shape)
+        return place, found
+
+    def has_items(self, nodes: Tensor, requests: Tensor, depth: int) -> Tensor:
+        """Which of ``nodes (R,)`` of ``depth``, 1 or more, have an item: ``(R,)`` bool; all, unless it is restricted.
+
+        ``requests (R,)`` int64: the request that each node is of, if each request has its own items.
+        """
+        if self._mask is None:
+            return torch.ones_like(nodes, dtype=torch.bool)
+        alive = self._alive[depth - 1]
+        return alive[nodes] if alive.dim() == 1 else alive[requests, nodes]
+
+    def _requests(self, shape: torch.Size) -> int:
+        """How many nodes of ``shape`` there are for each request."""
+        if self._mask is not None and self._mask.dim() == 2 and shape[:1] != self._mask.shape[:1]:
+            count = len(self._mask)
+            raise ValueError(f"the trie is restricted for {count} requests, got nodes of shape {tuple(shape)}")
+        return max(1, shape[1:].numel())
 
     def walk(self, prefixes: Tensor) -> tuple[Tensor, Tensor]:
         """The nodes of ``prefixes (..., m)``, m from 0 to num_stages, and whether they exist: both ``(...)``."""
@@ -123,22 +192,47 @@ class PrefixTrie:
         node, known = self.walk(prefixes)
         return self.children(node, depth) & known.unsqueeze(-1)
 
+    def path(self, tuples: Tensor) -> Tensor:
+        """The nodes of all prefixes of ``tuples (..., num_stages)``, which must be in the trie.
+
+        ``(..., num_stages + 1)`` int64: the root first, the whole tuples last.
+        """
+        node = torch.zeros(tuples.shape[:-1], dtype=torch.int64, device=tuples.device)
+        nodes = [node]
+        for depth, codes in enumerate(tuples.unbind(-1)):
+            node, found = self.child(node, codes, depth)
+            if not found.all():
+                raise ValueError(f"{int((~found).sum())} of {found.numel()} tuples are not in the trie")
+            nodes.append(node)
+        return torch.stack(nodes, dim=-1)
+
+    def first_item(self, leaves: Tensor) -> Tensor:
+        """The first item of whole tuples, given as their nodes ``(...)``: ``(...)`` int64."""
+        return self._items[self._starts[-1][leaves]]
+
     def count(self, tuples: Tensor) -> Tensor:
         """Number of items of each of ``tuples (..., num_stages)``: ``(...)`` int64."""
+        if self._mask is not None:
+            return self.items(tuples.flatten(0, -2)).indptr.diff().view(tuples.shape[:-1])
         return self._leaves(tuples)[1]
 
     def items(self, tuples: Tensor) -> Items:
         """The items of each of ``tuples (B, num_stages)``."""
         start, count = self._leaves(tuples)
-        indptr = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-        return Items(indptr, self._items[ranges(start, count)[1]])
+        owner, place = ranges(start, count)
+        items = self._items[place]
+        if self._mask is not None:
+            kept = self._mask[items] if self._mask.dim() == 1 else self._mask[owner, items]
+            items, count = items[kept], torch.bincount(owner[kept], minlength=len(tuples))
+        return Items(torch.nn.functional.pad(count.cumsum(0), (1, 0)), items)
 
     def _leaves(self, tuples: Tensor) -> tuple[Tensor, Tensor]:
         """Where the items of each of ``tuples (..., num_stages)`` start, and how many there are: both ``(...)``."""
         if tuples.dim() == 0 or tuples.shape[-1] != self.num_stages:
             raise ValueError(f"expected tuples of shape (..., {self.num_stages}), got shape {tuple(tuples.shape)}")
         leaf, known = self.walk(tuples)
-        return self._indptr[leaf], (self._indptr[leaf + 1] - self._indptr[leaf]) * known
+        starts = self._starts[-1]
+        return starts[leaf], (starts[leaf + 1] - starts[leaf]) * known
 
 
 def ranges(start: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from ghrq.models.hierarchy import HierarchyEmbedding
     from ghrq.models.image_prior import ImagePrior
     from ghrq.models.image_tokenizer import ImageTokenizer
+    from ghrq.models.recommender import Recommender
 
-__all__ = ["AncestorTranslator", "HierarchyEmbedding", "ImagePrior", "ImageTokenizer"]
+__all__ = ["AncestorTranslator", "HierarchyEmbedding", "ImagePrior", "ImageTokenizer", "Recommender"]
 
-_MODULES = dict(zip(__all__, ("ancestors", "hierarchy", "image_prior", "image_tokenizer"), strict=True))
+_MODULES = dict(zip(__all__, ("ancestors", "hierarchy", "image_prior", "image_tokenizer", "recommender"), strict=True))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Examples of codes: an item, its tuple, and the items that share the first codes of it."""
+"""Examples as cards: an item with its tuple and those that share its first codes, or named lists of texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +21,18 @@ class Example:
         """A card."""
         depths = [(self.codes[: i + 1], list(names)) for i, names in enumerate(self.sharing)]
         return render("example", example=self, depths=depths)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Named lists of texts, such as what a user bought and what is recommended."""
+
+    name: str
+    lists: Sequence[tuple[str, Sequence[str]]]
+
+    def html(self) -> str:
+        """A card."""
+        return render("lists", card=self)
 
 
 class Card(Protocol):

@@ -19,10 +19,6 @@ from ghrq.system.errors import DivergedError
 from ghrq.system.progress import make_progress
 from ghrq.tokenizer.model import EngineName, LinearPlusMLP, Model, Settings
 
-# The weight of the quantizer's loss next to the mean squared error of standardised vectors. Measured on sentence
-# embeddings: with a tenth of it the encoder drifts away from its codes, with ten times as much it stays too close.
-_QUANTIZER_WEIGHT = 0.1
-
 # Largest decay of the moving midpoints, which average over about 1/(1 - decay) batches.
 _SLOWEST_DECAY = 0.99
 
@@ -69,7 +65,13 @@ class Autoencoder:
 
     def __init__(self, model: Model, settings: Settings) -> None:
         self._model, self._settings = model, settings
-        self._optimizer = RiemannianAdam(model.parameters(), lr=settings.learning_rate)
+        books = settings.learning_rate if settings.codebook_rate is None else settings.codebook_rate
+        groups = [
+            {"params": [*model.encoder.parameters(), *model.decoder.parameters()], "lr": settings.learning_rate},
+            {"params": list(model.quantizer.parameters()), "lr": books},
+        ]
+        self._rates = [settings.learning_rate, books]
+        self._optimizer = RiemannianAdam(groups, lr=settings.learning_rate)
         model.quantizer.attach(self._optimizer)
 
     def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
@@ -97,14 +99,14 @@ class Autoencoder:
         _start_by_kmeans(model, self._settings, rows, random)
 
     def _train(self, rows: ArrayRows, random: np.random.Generator, epochs: int, decay: bool = False) -> None:
-        size, rate = self._settings.batch_size, self._settings.learning_rate
+        size = self._settings.batch_size
         steps, step = epochs * math.ceil(rows.count / size), 0
         self._model.train()
         with make_progress().patient_bar("training", steps, "steps") as bar:
             for _ in range(epochs):
                 order = random.permutation(rows.count)
                 for start in range(0, rows.count, size):
-                    for group in self._optimizer.param_groups:
+                    for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
                         group["lr"] = rate * (1.0 - step / steps) if decay else rate
                     loss = self._step(rows.take(np.sort(order[start : start + size])))
                     step += 1
@@ -118,7 +120,7 @@ class Autoencoder:
         z = model.encoder(vectors)
         _check_finite(z)
         z_hat, _, quantizer_loss = model.quantizer(z)
-        loss = F.mse_loss(model.decoder(z_hat), vectors) + _QUANTIZER_WEIGHT * quantizer_loss
+        loss = F.mse_loss(model.decoder(z_hat), vectors) + self._settings.quantizer_weight * quantizer_loss
         _check_finite(loss)
         self._optimizer.zero_grad()
         loss.backward()

@@ -40,15 +40,20 @@ class Settings:
     batch_size: int
     learning_rate: float
     seed: int
-    radius: float = 0.5  # not in the files of ghrq 0.1.0
+    radius: float = 0.5  # not in the files of ghrq 0.1.0, as are the next ones
+    quantizer_weight: float = 0.1
+    commitment_weight: float = 0.25
+    codebook_rate: float | None = None
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
         one_of("engine", self.engine, get_args(EngineName))
         for name in ("num_stages", "codebook_size", "iterations", "latent_dim", "epochs", "batch_size"):
             at_least(name, getattr(self, name), 1, whole=True)
-        for name in ("curvature", "learning_rate"):
+        for name in ("curvature", "learning_rate", "quantizer_weight", "commitment_weight"):
             at_least(name, getattr(self, name), 0)
+        if self.codebook_rate is not None:
+            at_least("codebook_rate", self.codebook_rate, 0)
         at_least("seed", self.seed, 0, whole=True)
         inside("radius", self.radius, 0.0, 1.0)
         if not isinstance(self.standardize, bool):
@@ -105,6 +110,7 @@ class Model(nn.Module):
             settings.num_stages,
             settings.kind,
             settings.curvature,
+            settings.commitment_weight,
             codebook_update="gradient" if network else "ema",
             revive_below=_REVIVE_BELOW,
             radius=settings.radius,

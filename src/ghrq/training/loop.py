@@ -26,7 +26,7 @@ from ghrq.training.checkpoint import Checkpoint, fitting, newest_checkpoint, new
 from ghrq.training.randomness import random_state, seed_everything, set_random_state
 from ghrq.training.recipe import Precision, Training
 from ghrq.training.run import Run
-from ghrq.training.schedule import shuffled
+from ghrq.training.schedule import bucketed, shuffled
 from ghrq.training.trackers import Trackers
 
 
@@ -52,7 +52,8 @@ class Stage:
     begin: Callable[[Progress], None] | None = None
     """Called before the first step of a new stage, with the model on its device, such as for k-means."""
     validate: Callable[[], dict[str, float]] | None = None
-    """Called at the end of each epoch, with the model in eval mode and without gradient; the values are logged."""
+    """Called at the end of each epoch, with the model in eval mode and without gradient; the values, if any, are
+    logged."""
     clip: float | None = None
     """Instead of ``training.clip``."""
     precision: Precision | None = None
@@ -70,12 +71,14 @@ class Stage:
         epochs: int,
         seed: int,
         take: Callable[[Tensor], Any],
+        lengths: Tensor | None = None,
         decay: Callable[[int], Callable[[int], float]] | None = None,
         **others: Any,
     ) -> "Stage":
         """A stage of ``epochs`` epochs over ``rows`` rows, ``batch`` at a time, in an order that ``seed`` decides.
 
-        ``take`` makes a batch of row numbers ``(b,)`` int64; the last batch of an epoch may be smaller.
+        ``take`` makes a batch of row numbers ``(b,)`` int64; one batch of an epoch may be smaller. With ``lengths``
+        ``(rows,)`` a batch has rows of about equal length.
         ``decay(steps)(step)`` multiplies the learning rates, see :mod:`ghrq.training.schedule`. ``others`` are
         ``begin``, ``validate``, ``clip`` and ``precision``.
         """
@@ -90,7 +93,7 @@ class Stage:
             name,
             model,
             optimizer,
-            batches=shuffled(rows, batch, seed, take),
+            batches=shuffled(rows, batch, seed, take) if lengths is None else bucketed(lengths, batch, seed, take),
             steps=steps,
             steps_per_epoch=steps_per_epoch,
             scheduler=None if decay is None else LambdaLR(optimizer, decay(steps)),
@@ -325,7 +328,8 @@ class _Loop:
             values = self.stage.validate()
         self.model.train()
         set_random_state(state)
-        self._write({f"validation/{name}": float(value) for name, value in values.items()})
+        if values:
+            self._write({f"validation/{name}": float(value) for name, value in values.items()})
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started

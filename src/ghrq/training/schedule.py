@@ -10,6 +10,9 @@ from torch import Tensor
 
 Batch = TypeVar("Batch")
 
+# Batches whose rows are sorted by length together.
+_BUCKETS = 16
+
 
 def shuffled(rows: int, batch: int, seed: int, take: Callable[[Tensor], Batch]) -> Callable[[int], Iterator[Batch]]:
     """``Stage.batches`` of all rows in random order: ``take`` of ``batch`` row numbers at a time.
@@ -24,6 +27,29 @@ def shuffled(rows: int, batch: int, seed: int, take: Callable[[Tensor], Batch]) 
             order = torch.from_numpy(np.random.default_rng((seed, epoch)).permutation(rows))
             for part in order.split(batch)[within:]:
                 yield take(part)
+                step += 1
+
+    return batches
+
+
+def bucketed(
+    lengths: Tensor, batch: int, seed: int, take: Callable[[Tensor], Batch]
+) -> Callable[[int], Iterator[Batch]]:
+    """As :func:`shuffled`, with rows of about equal ``lengths (rows,)`` in a batch, so that little of it is padding.
+
+    The rows are in random order before they are sorted by length in groups of some batches; the order of the batches
+    is random again.
+    """
+    rows, per_epoch = len(lengths), -(-len(lengths) // batch)
+
+    def batches(step: int) -> Iterator[Batch]:
+        while True:
+            epoch, within = divmod(step, per_epoch)
+            random = np.random.default_rng((seed, epoch))
+            groups = torch.from_numpy(random.permutation(rows)).split(batch * _BUCKETS)
+            parts = [part for group in groups for part in group[lengths[group].argsort(stable=True)].split(batch)]
+            for place in random.permutation(len(parts))[within:]:
+                yield take(parts[place])
                 step += 1
 
     return batches

@@ -1,0 +1,98 @@
+"""The command ``ghrq recommend``: the next items of one history, or of a table of users."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ghrq.cli.options import out_option
+from ghrq.report.console import columns
+from ghrq.system.errors import UserError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command()(recommend)
+
+
+def recommend(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a recommender, or of a run.")],
+    history: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Keys of the items that one user had, the oldest first.")
+    ] = None,
+    users: Annotated[
+        Path | None,
+        typer.Option("--all", metavar="TABLE", help="A row for each user with a list of keys: .parquet or .jsonl."),
+    ] = None,
+    out: Annotated[Path | None, out_option("With --all: the .parquet file to write.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of items to recommend.")] = 10,
+    by: Annotated[
+        Literal["codes", "items", "reranked", "hybrid"] | None,
+        typer.Option(help="Rank by generated codes, by whole items, or by both (hybrid, the default if it has both)."),
+    ] = None,
+    seen: Annotated[bool, typer.Option("--seen", help="Recommend items of the history too.")] = False,
+    allowed: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --history: keys that may be recommended, one a line.")
+    ] = None,
+    beam: Annotated[int, typer.Option(min=0, help="Width of the search over codes; 0 scores all items.")] = 50,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Ignore items that the model does not know, and users without any.")
+    ] = False,
+    user_column: Annotated[str, typer.Option("--user", help="With --all: the column of the users.")] = "user_id",
+    history_column: Annotated[str, typer.Option("--items", help="With --all: the column of the lists.")] = "history",
+) -> None:
+    """Recommend the next items of a history, or of every user of a table.
+
+    \b
+    Examples:
+      ghrq recommend runs/recommendation-demo/demo-ghrq-s0 --history B004756YJA,B004ZT0SSG
+      ghrq recommend runs/recommendation-demo/demo-ghrq-s0 --all users.parquet --out top.parquet -k 20
+    """  # noqa: D301
+    from ghrq.cli.models import load_model
+    from ghrq.models.recommender import Recommender
+
+    if (history is None) == (users is None):
+        raise UserError("expected --history A,B,C or --all TABLE, one of the two")
+    if (users is None) != (out is None):
+        raise UserError("--all needs --out, the file to write" if out is None else "--out goes with --all only")
+    if users is not None and allowed is not None:
+        raise UserError("--allowed goes with --history only")
+    recommender = load_model(model, Recommender, "recommendation", "recommender")
+    way = by or ("hybrid" if len(recommender.config.outputs) == 2 else recommender.config.outputs[0])
+    if users is not None and out is not None:
+        from ghrq.data.outputs import check_output
+        from ghrq.models.recommender_files import recommend_table
+        from ghrq.system.progress import make_progress
+
+        check_output(out, formats=(".parquet",), inputs=[users])
+        served = recommend_table(
+            recommender,
+            users,
+            out,
+            k,
+            user=user_column,
+            history=history_column,
+            by=way,
+            exclude_seen=not seen,
+            beam=beam,
+            skip_unknown=skip_unknown,
+            progress=make_progress(),
+        )
+        found = [("users", f"{served.users:,}"), ("items each", f"{k:,}")]
+        if skip_unknown:
+            found += [("users left out", f"{served.skipped:,}"), ("unknown items", f"{served.unknown:,}")]
+        print(columns([*found, ("written to", str(out))]))
+        return
+    keys = [key.strip() for key in (history or "").split(",") if key.strip()]
+    among = None if allowed is None else _lines(allowed)
+    items = recommender.recommend(
+        [keys], k, by=way, exclude_seen=not seen, allowed=among, beam=beam, skip_unknown=skip_unknown
+    )[0]
+    print(columns([(f"{place}", f"{item.score:.2f}", item.key, item.title) for place, item in enumerate(items, 1)]))
+
+
+def _lines(path: Path) -> list[str]:
+    from ghrq.system.inputs import InputFile
+
+    with InputFile(path).reading("text"):
+        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]

@@ -1,0 +1,114 @@
+"""Recommendations for a table of users, batch by batch."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from pyarrow import parquet
+
+from ghrq.data.outputs import replacing
+from ghrq.data.tables import open_source
+from ghrq.data.tables.columns import checked_name
+from ghrq.models.recommender import Recommender, Way, left_filled
+from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
+
+
+class Served(NamedTuple):
+    """What was written."""
+
+    users: int
+    skipped: int
+    """Users without an item that the model knows."""
+    unknown: int
+    """Items of histories that the model does not know."""
+
+
+def recommend_table(
+    model: Recommender,
+    source: Path,
+    out: Path,
+    k: int,
+    *,
+    user: str = "user_id",
+    history: str = "history",
+    by: Way = "hybrid",
+    exclude_seen: bool = True,
+    beam: int = 50,
+    skip_unknown: bool = False,
+    progress: Progress | None = None,
+) -> Served:
+    """Write the k best items of every user of a table to the Parquet file ``out``, atomically.
+
+    ``source`` (Parquet or JSON lines) has a row for each user: the column ``user``, and ``history``, a list of keys of
+    items, the oldest first. ``out`` gets ``user``, and the lists ``items`` (keys), ``titles`` if the model has some,
+    and ``scores``, the best first. With ``skip_unknown``, items that the model does not know are ignored, and users
+    without any other are left out. Memory does not depend on the number of users.
+    """
+    progress = progress or Progress()
+    table = open_source(source, text=(user, history))
+    for option, name in (("--user", user), ("--items", history)):
+        checked_name(source, name, table.schema.names, option)
+    kind = table.schema.field(history).type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        raise UserError(f"{source}: column '{history}' is of type {kind}, expected a list of keys for each user")
+    keys, titles = pa.array(model.config.keys, pa.string()), model.config.titles
+    names = pa.array(titles, pa.string()) if titles else None
+    lists = pa.list_(pa.string())
+    fields = [table.schema.field(user), pa.field("items", lists), *([pa.field("titles", lists)] if titles else [])]
+    schema = pa.schema([*fields, pa.field("scores", pa.list_(pa.float32()))])
+    users = skipped = unknown = row = 0
+    with (
+        replacing(out) as temporary,
+        temporary.open("wb") as file,
+        progress.bar("recommending", table.rows, unit="users") as bar,
+        parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer,
+    ):
+        for batch in table.read([user, history]):
+            numbers, lengths = _numbers(batch.column(1), keys)
+            missing = numbers < 0
+            filled = left_filled(numbers, lengths)
+            empty = ~(filled >= 0).any(1)
+            if not skip_unknown and (bool(missing.any()) or bool(empty.any())):
+                raise _unknown(source, batch, row, numbers, lengths, empty)
+            kept = (~empty).nonzero().squeeze(1)
+            found = model.rank(filled[kept], k, by=by, exclude_seen=exclude_seen, beam=beam)
+            items = pa.array(found.items.flatten().numpy())
+            ends = pa.array(range(0, k * len(kept) + 1, k), pa.int32())
+            columns = [batch.column(0).take(pa.array(kept.numpy())), keys.take(items)]
+            columns += [] if names is None else [names.take(items)]
+            columns.append(pa.array(found.scores.flatten().float().numpy()))
+            lists_of = [columns[0], *(pa.ListArray.from_arrays(ends, column) for column in columns[1:])]
+            writer.write_batch(pa.record_batch(lists_of, schema=schema))
+            users, skipped = users + len(kept), skipped + int(empty.sum())
+            unknown, row = unknown + int(missing.sum()), row + len(batch)
+            bar.advance(len(batch))
+        writer.close()
+        file.flush()
+        os.fsync(file.fileno())
+    return Served(users, skipped, unknown)
+
+
+def _numbers(histories: Any, keys: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Item numbers of all histories, one after the other, -1 for unknown items; and the lengths of the histories."""
+    lengths = pc.fill_null(pc.list_value_length(histories), 0).to_numpy(zero_copy_only=False)
+    flat = pc.list_flatten(histories).cast(pa.string())
+    found = pc.fill_null(pc.index_in(flat, value_set=keys), -1).to_numpy(zero_copy_only=False)
+    return torch.from_numpy(found.astype("int64")), torch.from_numpy(lengths.astype("int64"))
+
+
+def _unknown(
+    source: Path, batch: Any, row: int, numbers: torch.Tensor, lengths: torch.Tensor, empty: torch.Tensor
+) -> UserError:
+    remedy = "correct it, or skip what the model does not know (--skip-unknown)"
+    if bool((numbers < 0).any()):
+        place = int((numbers < 0).nonzero()[0])
+        at = int(torch.searchsorted(lengths.cumsum(0), place, right=True))
+        key = pc.list_flatten(batch.column(1))[place].as_py()
+        what = f"the item {key!r} is not in the model's catalogue"
+    else:
+        at, what = int(empty.nonzero()[0]), "the history is empty"
+    return UserError(f"{source}, row {row + at} (from 0), user {batch.column(0)[at].as_py()!r}: {what}: {remedy}")

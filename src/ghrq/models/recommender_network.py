@@ -1,0 +1,209 @@
+"""The network of a recommender, and the catalogue that it holds."""
+
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ghrq.ids import PrefixTrie
+from ghrq.nets.causal_encoder import CausalEncoder
+from ghrq.nets.code_decoder import CodeDecoder
+from ghrq.system.errors import UserError
+from ghrq.system.settings import Count, Positive, Section
+
+Input = Literal["codes", "text", "item"]
+Output = Literal["codes", "items"]
+
+
+class RecommenderConfig(Section):
+    """What makes a :class:`Recommender`."""
+
+    keys: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Of the items; the number of an item is its place here."""
+    titles: tuple[str, ...] = ()
+    """Of the items, or none."""
+    sizes: tuple[Positive, ...] = ()
+    """Number of codes of each stage of the IDs; the last may be a tie-break token. Empty without codes."""
+    text_dim: Count = 0
+    """Size of the items' text vectors; 0 without."""
+    components: Positive = 256
+    """The text vectors are reduced to so many principal components."""
+    inputs: tuple[Input, ...] = ("codes", "text", "item")
+    """What an item of a history is the sum of: embeddings of its codes, a map of its text, an embedding of its own."""
+    outputs: tuple[Output, ...] = ("codes", "items")
+    """What it predicts: the codes of the next item, the next item as a whole, or both."""
+    history: Positive = 50
+    """Last items of a history that it looks at."""
+    width: Positive = 128
+    layers: Positive = 2
+    heads: Positive = 4
+    feedforward: Positive = 256
+    hidden: Positive = 256
+    """Inner width of the networks that predict the codes."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.3
+
+
+class RecommenderNetwork(nn.Module):
+    """From the items of histories to states, and from states to codes and items.
+
+    Args:
+        config: sizes, keys and titles.
+        codes: ``(n, num_stages)`` integers, all distinct; by default zeros, to be loaded.
+        vectors: ``(n, text_dim)`` text vectors of the items, which are reduced to their principal components.
+        known: ``(n,)`` bool, the items that occur in the training data; by default all.
+
+    """
+
+    codes: Tensor
+    text: Tensor
+    text_mean: Tensor
+    text_map: Tensor
+    known: Tensor
+
+    def __init__(
+        self,
+        config: RecommenderConfig,
+        codes: Tensor | None = None,
+        vectors: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        count, stages, width = len(config.keys), len(config.sizes), config.width
+        _check_parts(config)
+        # Tables with small entries, scaled: the optimiser's steps are as large for them as for a large table. An item
+        # that is rare has few steps.
+        self._scale = width**0.5
+        self.register_buffer("codes", torch.zeros(count, stages, dtype=torch.int64) if codes is None else codes.long())
+        if codes is not None:
+            _check_codes(codes, config)
+        self.register_buffer("known", torch.ones(count, dtype=torch.bool) if known is None else known)
+        components = min(config.components, config.text_dim)
+        self.register_buffer("text", torch.zeros(count, components))
+        self.register_buffer("text_mean", torch.zeros(config.text_dim))
+        self.register_buffer("text_map", torch.zeros(config.text_dim, components))
+        if vectors is not None:
+            self._reduce(vectors.float())
+        if "codes" in config.inputs:
+            self.code_embedding = _small(nn.Embedding(sum(config.sizes), width), self._scale)
+        if "text" in config.inputs:
+            self.text_layer = nn.Linear(components, width, bias=False)
+            nn.init.normal_(self.text_layer.weight, std=0.05 * components**-0.5)
+        if "item" in config.inputs:
+            self.item_embedding = _small(nn.Embedding(count, width), self._scale)
+            with torch.no_grad():
+                self.item_embedding.weight[~self.known] = 0.0
+        self.encoder = CausalEncoder(
+            width, config.history, config.layers, config.heads, config.feedforward, config.dropout
+        )
+        if "codes" in config.outputs:
+            self.decoder = CodeDecoder(width, config.sizes, config.hidden)
+        self.register_load_state_dict_post_hook(RecommenderNetwork._forget)
+
+    def __len__(self) -> int:
+        """The number of items."""
+        return len(self.config.keys)
+
+    def embed(self, items: Tensor, drop: float = 0.0) -> Tensor:
+        """The input vectors ``(..., width)`` of ``items (...)``; a share ``drop`` without their own embedding."""
+        parts = []
+        if "codes" in self.config.inputs:
+            parts.append(self._scale * self.code_embedding(self.codes[items] + self._offsets).sum(-2))
+        if "text" in self.config.inputs:
+            parts.append(self.text_layer(self.text[items]))
+        if "item" in self.config.inputs:
+            own = self._scale * self.item_embedding(items)
+            if drop:
+                own = own * (torch.rand(items.shape, device=items.device) >= drop).unsqueeze(-1)
+            parts.append(own)
+        return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+
+    def states(self, items: Tensor, drop: float = 0.0) -> Tensor:
+        """The states ``(B, T, width)`` after each item of ``items (B, T)``, where -1 is padding at the end."""
+        return self.encoder(self.embed(items.clamp(min=0), drop))
+
+    @cached_property
+    def trie(self) -> PrefixTrie:
+        """The IDs of all items."""
+        return PrefixTrie(self.codes, self.config.sizes)
+
+    @cached_property
+    def _paths(self) -> Tensor:
+        """``(n, num_stages + 1)``: the nodes of each item's prefixes."""
+        return self.trie.path(self.codes)
+
+    @cached_property
+    def _offsets(self) -> Tensor:
+        sizes = torch.tensor(self.config.sizes, device=self.codes.device)
+        return sizes.cumsum(0) - sizes
+
+    @cached_property
+    def _vectors(self) -> Tensor:
+        """``(n, width)``: the input vectors of all items, kept until the weights change."""
+        return self.embed(torch.arange(len(self), device=self.codes.device))
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode. What was computed of the weights is computed anew after training."""
+        if mode:
+            self._forget()
+        return super().train(mode)
+
+    def _forget(self, *_: object) -> None:
+        for name in ("trie", "_paths", "_offsets", "_vectors"):
+            self.__dict__.pop(name, None)
+
+    def _apply(self, *args: object, **kwargs: object) -> Self:
+        self._forget()  # it is on the device of the codes
+        return super()._apply(*args, **kwargs)
+
+    @torch.no_grad()
+    def _reduce(self, vectors: Tensor) -> None:
+        """Keep the principal components of the text vectors, scaled to a mean square of 1."""
+        self.text_mean.copy_(vectors.mean(0))
+        centred = vectors - self.text_mean
+        axes = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, : self.text_map.shape[1]]
+        # The sign of an eigenvector is arbitrary: the largest entry is made positive.
+        axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+        scale = (centred @ axes).square().mean().sqrt().clamp(min=1e-12)
+        self.text_map.copy_(axes / scale)
+        self.text.copy_(centred @ self.text_map)
+
+
+def _small(embedding: nn.Embedding, scale: float) -> nn.Embedding:
+    nn.init.normal_(embedding.weight, std=0.02 / scale)
+    return embedding
+
+
+def _check_parts(config: RecommenderConfig) -> None:
+    if not config.inputs or not config.outputs:
+        raise ValueError("a recommender needs at least one of inputs and one of outputs")
+    if not config.sizes and "codes" in (*config.inputs, *config.outputs):
+        raise ValueError("inputs or outputs name codes, but there are no codes: leave them out, or give sizes")
+    if not config.text_dim and "text" in config.inputs:
+        raise ValueError("inputs name text, but the items have no text vectors: leave it out, or give text_dim")
+    if config.titles and len(config.titles) != len(config.keys):
+        raise ValueError(f"expected a title for each of {len(config.keys)} items, got {len(config.titles)}")
+
+
+def _check_codes(codes: Tensor, config: RecommenderConfig) -> None:
+    if codes.shape != (len(config.keys), len(config.sizes)):
+        raise UserError(
+            f"the model has {len(config.keys):,} items with IDs of {len(config.sizes)} codes, got IDs of shape "
+            f"{tuple(codes.shape)}: the model and the catalogue do not belong together"
+        )
+    for stage, size in enumerate(config.sizes):
+        high = int(codes[:, stage].max())
+        if high >= size:
+            last = stage == len(config.sizes) - 1
+            what = "the tie-break token" if last else f"stage {stage + 1}"
+            remedy = (
+                "train with a larger ids.tie_break" if last else "use the tokenizer that the model was trained with"
+            )
+            raise UserError(f"{what} of an ID has code {high}, but the model knows {size} (0 to {size - 1}): {remedy}")
+    if config.sizes and len(torch.unique(codes, dim=0)) < len(codes):
+        raise UserError(
+            "several items have the same ID, so that generated codes would not name one: resolve collisions first "
+            "(ghrq.ids.resolve, ghrq encode --collisions append)"
+        )

@@ -1,0 +1,123 @@
+"""The sections of a recommendation recipe."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from ghrq.models.recommender_network import Input, Output
+from ghrq.quantizer.kinds import Kind
+from ghrq.system.settings import Count, Positive, Rate, Section, Share
+from ghrq.training.recipe import Recipe, Transformer
+
+
+def _absolute(source: str) -> str:
+    """An absolute path, so that a run can be resumed from any folder."""
+    return str(Path(source).expanduser().absolute()) if source else ""
+
+
+PathText = Annotated[str, AfterValidator(_absolute)]
+
+
+class RecommendationData(Section):
+    """Who bought what. Amazon Beauty, or any table of orders."""
+
+    source: PathText = ""
+    """The folder of Amazon Beauty in its compact form, ``reviews_*.json.gz`` of Amazon Reviews with the metadata beside
+    it, or a table of orders (Parquet, CSV, JSON lines); empty for ``amazon-beauty`` in ``GHRQ_DATA``."""
+    items: PathText = ""
+    """Of a table of orders: the table of the items."""
+    user: str = "user_id"
+    item: str = "item_id"
+    time: str = "timestamp"
+    """Columns of a table of orders."""
+    title: str = ""
+    """Column of the table of items with what to show."""
+    vectors: str = ""
+    """Column of the table of items with the text embeddings."""
+    text: tuple[str, ...] = ()
+    """Columns of the table of items that describe an item; by default the title."""
+    encoder: str = ""
+    """Where there are no embeddings: the sentence-transformers model that makes them of the texts."""
+    core: Count = 0
+    """Of a table of orders: leave out users and items with fewer events, again and again until all have so many."""
+
+
+class Ids(Section):
+    """Where the IDs of the items come from."""
+
+    source: Literal["tokenizer", "random", "published", "none"] = "tokenizer"
+    """``tokenizer``: the quantizer on the text embeddings. ``random``: distinct random tuples. ``published``: those of
+    ``file``. ``none``: the recommender has no codes."""
+    file: PathText = ""
+    """CSV of ``item,code1,code2,…``, items numbered from 1; empty for LETTER's codes of Amazon Beauty."""
+    tie_break: Positive = 32
+    """Codes of the tie-break token, at least: the most items that may share a tuple, later ones included."""
+
+
+class ItemQuantizer(Section):
+    """The tokenizer of the text embeddings, see :class:`ghrq.Tokenizer`."""
+
+    kind: Kind = "ghrq"
+    num_stages: Positive = 4
+    codebook_size: Annotated[int, Field(ge=2)] = 256
+    engine: Literal["kmeans", "autoencoder"] = "kmeans"
+    radius: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    iterations: Positive = 10
+    hidden: tuple[Positive, ...] = (512, 256, 128)
+    """Of the autoencoder, as are the next ones."""
+    latent_dim: Positive = 256
+    epochs: Positive = 20
+    batch_size: Positive = 1024
+    learning_rate: Rate = 1e-3
+    codebook_rate: Rate | None = None
+    """None is that of the network."""
+    quantizer_weight: Annotated[float, Field(ge=0)] = 0.1
+    commitment_weight: Annotated[float, Field(ge=0)] = 0.25
+    standardize: bool = True
+
+
+class RecommenderSection(Transformer):
+    """The recommender, see :class:`ghrq.models.recommender.RecommenderConfig`, and its training."""
+
+    width: Positive = 128
+    heads: Positive = 4
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.3
+    layers: Positive = 2
+    feedforward: Positive = 256
+    hidden: Positive = 256
+    history: Positive = 50
+    components: Positive = 256
+    inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = ("codes", "text", "item")
+    outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = ("codes", "items")
+    item_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share of the items whose own embedding is left out in a step; without it new items cannot be recommended."""
+    negatives: Positive = 512
+    """Items drawn for each batch that all targets are compared with."""
+    rate: Rate = 1e-3
+    decay: Share = 0.01
+    """Weight decay of AdamW."""
+    epochs: Count = 35
+    batch: Positive = 256
+
+
+class RecommendationEvaluation(Section):
+    """How the recommender is validated and tested."""
+
+    beam: Positive = 50
+    validate_every: Positive = 5
+    """Epochs between validations, which choose the weights to keep; the last epoch is validated too."""
+    validation_users: Positive = 5000
+    """How many users are validated with, at most."""
+    test_users: Count = 0
+    """How many users are tested with; 0 for all."""
+
+
+class RecommendationRecipe(Recipe):
+    """Everything that decides a run on recommendation."""
+
+    data: RecommendationData = RecommendationData()
+    ids: Ids = Ids()
+    quantizer: ItemQuantizer = ItemQuantizer()
+    recommender: RecommenderSection = RecommenderSection()
+    evaluation: RecommendationEvaluation = RecommendationEvaluation()

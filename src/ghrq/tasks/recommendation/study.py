@@ -1,0 +1,34 @@
+"""The runs behind the tables of the recommendation task."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ghrq.training.study import Axis, Label, Part, Study
+
+RANDOM, LETTER, SASREC = "random", "LETTER", "SASRec"
+
+# Where the IDs come from: a kind of quantizer, or another source. SASRec has item embeddings only.
+_SOURCES: Mapping[Label, Mapping[str, Any]] = {
+    "ghrq": {"quantizer.kind": "ghrq"},
+    "naive": {"quantizer.kind": "naive"},
+    "euclidean": {"quantizer.kind": "euclidean"},
+    RANDOM: {"ids.source": "random"},
+    LETTER: {"ids.source": "published"},
+    SASREC: {
+        "ids.source": "none",
+        "recommender.inputs": ["item"],
+        "recommender.outputs": ["items"],
+        "recommender.item_dropout": 0.0,
+    },
+}
+_ABLATIONS: Mapping[Label, Mapping[str, Any]] = {
+    kind: {"quantizer.kind": kind} for kind in ("hra-only", "dhste-only", "calibrated")
+}
+_FEW: Mapping[Label, Mapping[str, Any]] = {label: _SOURCES[label] for label in ("ghrq", "euclidean", RANDOM, SASREC)}
+
+STUDY = Study(
+    [
+        Part("recommendation/demo", [Axis("kind", _FEW, grid=_ABLATIONS)], budgets=["demo"]),
+        Part("recommendation/cpu", [Axis("kind", _SOURCES, grid=_ABLATIONS)], budgets=["cpu"]),
+    ]
+)

@@ -1,0 +1,160 @@
+"""Generative recommendation: IDs from texts, a recommender that generates them, and its baselines in one harness."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ghrq.models.recommender import Recommender
+from ghrq.models.recommender_network import RecommenderConfig
+from ghrq.report.page import Page
+from ghrq.report.results import StudyResults
+from ghrq.system import processes
+from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
+from ghrq.tasks.recommendation import evaluation
+from ghrq.tasks.recommendation.item_ids import ItemIds, ids_of, load, tokenizer_of
+from ghrq.tasks.recommendation.losses import RecommenderLosses
+from ghrq.tasks.recommendation.recipe import RecommendationRecipe
+from ghrq.tasks.recommendation.report import TABLES, page
+from ghrq.tasks.recommendation.study import STUDY
+from ghrq.tokenizer import Tokenizer
+from ghrq.training.best import KeepBest
+from ghrq.training.loop import Stage
+from ghrq.training.schedule import cosine_decay
+from ghrq.training.task import Task
+
+
+class Recommendation(Task):
+    """The tokenizer of the items is fitted, then one stage trains the recommender.
+
+    The weights that are kept, tested and saved are those of the best validation.
+    """
+
+    Recipe = RecommendationRecipe
+    recipe: RecommendationRecipe
+    study = STUDY
+    title = "Recommendation: generating the next item's codes"
+    tables = TABLES
+
+    tokenizer: Tokenizer | None = None
+    """None if the IDs are not the quantizer's."""
+    ids: ItemIds | None = None
+    """None if the recommender has no codes."""
+    recommender: Recommender
+
+    def __init__(self, recipe: RecommendationRecipe, run: Any) -> None:
+        super().__init__(recipe, run)
+        self.data, self.split = load(recipe.data)
+
+    @classmethod
+    def check(cls, recipe: RecommendationRecipe) -> None:
+        """The data are there, and what the recommender looks at exists."""
+        data, split = load(recipe.data)
+        settings = recipe.recommender
+        if data.vectors is None and (recipe.ids.source == "tokenizer" or "text" in settings.inputs):
+            raise UserError(
+                "the items have no text embeddings, which the tokenizer and the input 'text' need: give data.vectors "
+                "or data.encoder, or ids.source=random and recommender.inputs without 'text'"
+            )
+        if recipe.ids.source == "none" and "codes" in (*settings.inputs, *settings.outputs):
+            raise UserError("ids.source=none: leave 'codes' out of recommender.inputs and recommender.outputs")
+        if recipe.ids.source == "tokenizer" and len(data.items) < recipe.quantizer.codebook_size:
+            raise UserError(
+                f"quantizer.codebook_size = {recipe.quantizer.codebook_size}: {len(data.items)} items are too few for "
+                "so many codes"
+            )
+        if int(split.train.lengths.max()) < 2:
+            raise UserError("no user has two items to train with (and two more for validation and test): more orders")
+
+    def stages(self) -> Iterator[Stage]:
+        """See the class."""
+        if self.recipe.ids.source == "tokenizer":
+            self.tokenizer = self._fitted_tokenizer()
+        self.ids = ids_of(self.recipe, self.data, self.tokenizer)
+        model = KeepBest(self._losses(), self.recommender)
+        yield self._stage(model)
+        self.recommender = model.best.eval()
+
+    def models(self) -> dict[str, nn.Module]:
+        """``recommender``; the tokenizer is in the folder ``tokenizer`` of the run."""
+        return {"recommender": self.recommender}
+
+    def evaluate(self, progress: Progress) -> dict[str, Any]:
+        """Everything that the tables and the report show."""
+        settings = self.recipe.evaluation
+        scores = evaluation.test_scores(self.recommender, self.split, settings, self.run, progress)
+        way = evaluation.ways_of(self.recommender)[-1]
+        best = scores["test"][way]["unseen"]
+        results = {"recall@10": best["recall@10"], "ndcg@10": best["ndcg@10"], "way": way, **scores}
+        results["baselines"] = evaluation.baseline_scores(self.data, self.split, settings)
+        if self.ids is not None:
+            results["ids"] = evaluation.id_scores(self.ids, self.tokenizer, self.data.vectors)
+        return results | {"examples": evaluation.examples(self.recommender, self.data, self.split)}
+
+    @classmethod
+    def report(cls, study: StudyResults) -> Page:
+        """Table 3 of the paper and recommendation's part of tables 7 and 8, with baselines and examples."""
+        return page(cls.title, study)
+
+    def _fitted_tokenizer(self) -> Tokenizer:
+        """Of the run's folder, or a new one: a run that goes on must have the same IDs."""
+        folder = self.run.folder / "tokenizer"
+        if processes.is_main() and not folder.exists():
+            assert self.data.vectors is not None
+            tokenizer_of(self.recipe, self.data.vectors).save(folder)
+        processes.from_main(None)  # the others wait for it
+        return Tokenizer.load(folder)
+
+    def _losses(self) -> RecommenderLosses:
+        settings, data = self.recipe.recommender, self.data
+        text = data.vectors if "text" in settings.inputs else None
+        config = RecommenderConfig(
+            keys=tuple(data.items),
+            titles=tuple(data.titles or ()),
+            sizes=() if self.ids is None else self.ids.sizes,
+            text_dim=0 if text is None else text.shape[1],
+            **settings.model_dump(include=set(RecommenderConfig.model_fields)),
+        )
+        codes = None if self.ids is None else self.ids.codes
+        self.recommender = Recommender(config, codes, text, self.split.train.counts() > 0)
+        return RecommenderLosses(self.recommender, settings.negatives, settings.item_dropout)
+
+    def _stage(self, model: KeepBest[Recommender]) -> Stage:
+        settings, train = self.recipe.recommender, self.split.train
+        lengths = train.lengths.clamp(max=settings.history + 1)
+        users = (lengths > 1).nonzero().squeeze(1)
+        every, epochs = self.recipe.evaluation.validate_every, settings.epochs
+
+        def take(rows: Tensor) -> dict[str, Tensor]:
+            count = lengths[users[rows]]
+            place = torch.arange(int(count.max()))
+            first = train.starts[users[rows] + 1] - count
+            items = train.sequence[(first.unsqueeze(1) + place).clamp(max=len(train.sequence) - 1)]
+            return {"items": items.masked_fill(place >= count.unsqueeze(1), -1)}
+
+        def validate() -> dict[str, float]:
+            model.epochs += 1
+            if int(model.epochs) % every and int(model.epochs) < epochs:
+                return {}
+            scores = evaluation.validation_scores(self.recommender, self.split, self.recipe.evaluation)
+            model.validated(scores["ndcg@10"])
+            return scores
+
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        return Stage.of(
+            "recommender",
+            model,
+            torch.optim.AdamW(parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay, fused=True),
+            rows=len(users),
+            batch=settings.batch,
+            epochs=epochs,
+            seed=self.recipe.seed,
+            take=take,
+            lengths=lengths[users],
+            decay=partial(cosine_decay, warmup=settings.warmup),
+            validate=validate,
+            clip=1.0,
+        )

@@ -1,0 +1,169 @@
+"""The recommender: its ways to rank against plain scores, its bad input, its files."""
+
+import pytest
+import torch
+
+from ghrq.models import Recommender
+from ghrq.models.recommender import left_filled
+from ghrq.models.recommender_network import RecommenderConfig
+from ghrq.system.errors import UserError
+
+N, SIZES, DIM = 40, (4, 4, 3), 6
+KEYS = tuple(f"item{i}" for i in range(N))
+
+
+def catalogue():
+    every = torch.cartesian_prod(*(torch.arange(size) for size in SIZES))
+    return every[torch.randperm(len(every))[:N]]
+
+
+def small(**settings):
+    options = {"keys": KEYS, "titles": tuple(f"Title {i}" for i in range(N)), "sizes": SIZES, "text_dim": DIM}
+    options |= {"components": 4, "history": 5, "width": 16, "heads": 2, "feedforward": 16, "hidden": 16}
+    config = RecommenderConfig(**options | settings)
+    codes = catalogue() if config.sizes else None
+    return Recommender(config, codes, torch.randn(N, DIM) if config.text_dim else None).eval()
+
+
+def histories(count=9, longest=8):
+    lengths = torch.randint(1, longest + 1, (count,))
+    return left_filled(torch.randint(N, (int(lengths.sum()),)), lengths)
+
+
+def plain_scores(model, history):
+    """Scores of all items for one history, one item at a time: by codes and by items."""
+    items = history[history >= 0][-model.config.history :]
+    with torch.no_grad():
+        state = model.states(items[None])[0, -1]
+        by_codes = torch.stack(
+            [
+                model.decoder.log_probability(
+                    state[None], model.codes[[i]], model.trie.path(model.codes[[i]]), model.trie
+                )
+                for i in range(N)
+            ]
+        ).squeeze(1)
+        vectors = torch.stack([model.embed(torch.tensor(i)) for i in range(N)])
+        return by_codes, (vectors @ state).log_softmax(0)
+
+
+@pytest.mark.parametrize("exclude_seen", [False, True])
+@pytest.mark.parametrize("by", ["codes", "items", "hybrid", "reranked"])
+def test_a_beam_over_everything_ranks_as_plain_scores_do(by, exclude_seen):
+    model, given = small(), histories()
+    allowed = torch.rand(len(given), N) < 0.8
+    found = model.rank(given, 12, by=by, exclude_seen=exclude_seen, allowed=allowed, beam=N)
+    for row, history in enumerate(given):
+        by_codes, by_items = plain_scores(model, history)
+        scores = {"codes": by_codes, "hybrid": by_codes + by_items}.get(by, by_items)
+        mask = allowed[row].clone()
+        if exclude_seen:
+            mask[history[history >= 0]] = False
+        wanted = scores.masked_fill(~mask, -torch.inf).topk(12)
+        torch.testing.assert_close(found.scores[row], wanted.values, rtol=1e-4, atol=1e-4)
+        assert found.items[row].tolist() == wanted.indices.tolist()
+
+
+@pytest.mark.parametrize("by", ["codes", "hybrid"])
+def test_exact_scores_agree_with_a_beam_as_wide_as_the_catalogue(by):
+    model, given = small(), histories()
+    beam, exact = (model.rank(given, 10, by=by, beam=width) for width in (N, 0))
+    torch.testing.assert_close(beam.scores, exact.scores, rtol=1e-4, atol=1e-4)
+    assert torch.equal(beam.items, exact.items)
+
+
+def test_codes_and_items_need_no_other_part():
+    plain = small(sizes=(), text_dim=0, inputs=("item",), outputs=("items",))
+    assert plain.rank(histories(), 5, by="items").items.shape == (9, 5)
+    with pytest.raises(UserError, match="predicts no codes: use by='items'"):
+        plain.rank(histories(), 5)
+    with pytest.raises(UserError, match="predicts no items: use by='codes'"):
+        small(outputs=("codes",)).rank(histories(), 5, by="hybrid")
+
+
+def test_recommendations_have_keys_and_titles_and_leave_out_what_was_seen():
+    model = small()
+    first, second = model.recommend([["item1", "item2"], ["item7"]], k=38)
+    assert not {"item1", "item2"} & {item.key for item in first}
+    assert all(item.title == f"Title {item.key.removeprefix('item')}" for item in (*first, *second))
+    kept = model.recommend([["item1", "item2"]], k=N, exclude_seen=False)[0]
+    assert {item.key for item in kept} == set(KEYS)
+    few = model.recommend([["item1"]], k=2, allowed=["item3", "item1", "item9"])[0]
+    assert {item.key for item in few} == {"item3", "item9"}
+
+
+def test_old_items_count_as_seen_but_are_not_looked_at():
+    model, long = small(), torch.randperm(N)[None, :20]
+    by_items = model.rank(long, 5, by="items")
+    assert torch.equal(by_items.scores, model.rank(long, 5, by="items").scores)
+    kept = model.rank(long[:, -5:], N, by="items", exclude_seen=False)
+    unseen = [item for item in kept.items[0].tolist() if item not in long[0].tolist()]
+    assert by_items.items[0].tolist() == unseen[:5]
+
+
+def test_bad_requests_are_one_line():
+    model = small()
+    with pytest.raises(UserError, match=r"1 items of the histories are not in the model's catalogue.*'nope'"):
+        model.recommend([["item1", "nope"]])
+    assert model.recommend([["item1", "nope"]], skip_unknown=True) == model.recommend([["item1"]])
+    with pytest.raises(UserError, match=r"2 of 3 histories have no item.*number 1"):
+        model.recommend([["item1"], [], ["nope"]], skip_unknown=True)
+    with pytest.raises(UserError, match="k=3, but there are only 2 items that are allowed and not in the history"):
+        model.recommend([["item1"]], k=3, allowed=["item3", "item1", "item9"])
+    with pytest.raises(UserError, match="only 40 items: ask for fewer"):
+        model.recommend([["item1"]], k=41, exclude_seen=False)
+    with pytest.raises(UserError, match="allowed items are not in"):
+        model.recommend([["item1"]], allowed=["nope"])
+    with pytest.raises(UserError, match="another catalogue"):
+        model.rank(torch.tensor([[N]]))
+    with pytest.raises(UserError, match="list of lists"):
+        model.recommend(["item1"])
+
+
+def test_nothing_of_old_weights_is_kept():
+    model, other, given = small(), small(), histories()
+    before = model.rank(given, 5).items
+    model.load_state_dict(other.state_dict())
+    after = model.rank(given, 5)
+    assert not torch.equal(before, after.items)
+    assert torch.equal(after.items, other.rank(given, 5).items)
+    model.train()
+    torch.nn.init.normal_(model.item_embedding.weight)
+    changed = model.rank(given, 5, by="items")
+    assert not torch.equal(changed.scores, other.rank(given, 5, by="items").scores)
+    assert model.training
+
+
+def test_a_model_is_a_folder(tmp_path):
+    model, given = small(), histories()
+    model.save_pretrained(tmp_path / "model")
+    again = Recommender.from_pretrained(tmp_path / "model")
+    assert again.config == model.config
+    assert torch.equal(again.rank(given, 5).items, model.rank(given, 5).items)
+
+
+def test_new_items_can_be_recommended_without_training():
+    model = small(sizes=(4, 4, 6))
+    text, codes = torch.randn(2, DIM), torch.tensor([[1, 2, 4], [3, 0, 5]])
+    larger = model.extended(["new1", "new2"], codes, text, ["New 1", "New 2"])
+    assert len(larger) == N + 2
+    names = [item.key for item in larger.recommend([["item1", "new2"]], k=N)[0]]
+    assert "new1" in names
+    # By items alone, old items keep their order: their vectors are the same.
+    old = [item.key for item in larger.recommend([["item1"]], k=N + 1, by="items")[0] if not item.key.startswith("new")]
+    assert old == [item.key for item in model.recommend([["item1"]], k=N - 1, by="items")[0]]
+    torch.testing.assert_close(larger.text[-2:], (text - model.text_mean) @ model.text_map, rtol=1e-5, atol=1e-5)
+
+
+def test_new_items_that_do_not_fit_are_refused():
+    model, text = small(), torch.randn(1, DIM)
+    with pytest.raises(UserError, match="tie-break token of an ID has code 3, but the model knows 3"):
+        model.extended(["new"], torch.tensor([[0, 0, 3]]), text)
+    with pytest.raises(UserError, match="got 'item1' again"):
+        model.extended(["item1"], torch.tensor([[0, 0, 0]]), text)
+    with pytest.raises(UserError, match=r"text vectors \(1, 6\)"):
+        model.extended(["new"], torch.tensor([[0, 0, 0]]), torch.randn(1, 5))
+    with pytest.raises(UserError, match="same ID"):
+        model.extended(["new"], model.codes[:1], text)
+    with pytest.raises(UserError, match="do not belong together"):
+        Recommender(model.config, model.codes[:, :2])

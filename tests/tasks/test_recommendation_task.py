@@ -1,0 +1,145 @@
+"""The recommendation task from recipe to report, on a small shop, with every source of IDs."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_recommendation import ITEMS, USERS, small, write_shop
+
+from ghrq.models import Recommender
+from ghrq.report.study import console_tables, write_report
+from ghrq.system.errors import UserError
+from ghrq.tasks.recommendation import Recommendation
+from ghrq.tasks.recommendation.evaluation import RANKS
+from ghrq.tasks.recommendation.item_ids import ids_of, load
+from ghrq.tasks.recommendation.losses import RecommenderLosses
+from ghrq.training.study import Outcome
+from ghrq.training.train import evaluate, train
+
+SASREC = ("ids.source=none", 'recommender.inputs=["item"]', 'recommender.outputs=["items"]')
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory):
+    return write_shop(tmp_path_factory.mktemp("shop") / "data")
+
+
+@pytest.fixture(scope="session")
+def runs(shop, tmp_path_factory):
+    """A run of every source of IDs, by its label."""
+    folder = tmp_path_factory.mktemp("recommendation")
+    recipes = {
+        "ghrq": small(shop),
+        "euclidean": small(shop, "quantizer.kind=euclidean"),
+        "random": small(shop, "ids.source=random"),
+        "LETTER": small(shop, "ids.source=published", f"ids.file={shop / 'codes.csv'}"),
+        "SASRec": small(shop, *SASREC),
+    }
+    for label, recipe in recipes.items():
+        train(recipe, folder / label)
+    return folder, list(recipes)
+
+
+def outcomes(folder, labels):
+    return [
+        Outcome({"recipe": "demo", "kind": label, "seed": 0}, folder / label, read(folder / label)) for label in labels
+    ]
+
+
+def read(run):
+    return json.loads((run / "results.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_run_leaves_scores_of_every_way_and_a_model_that_gives_them(runs, shop):
+    folder, _ = runs
+    results = read(folder / "ghrq")
+    assert set(results["test"]) == {"codes", "items", "reranked", "hybrid"}
+    data, split = load(small(shop).data)
+    model = Recommender.from_pretrained(folder / "ghrq" / "models" / "recommender")
+    assert model.config.keys == tuple(data.items)
+    found = model.rank(split.before_test.last(9), 50, by="codes").items
+    hit = (found[:, :10] == split.test.unsqueeze(1)).any(1).double().mean()
+    assert results["test"]["codes"]["unseen"]["recall@10"] == pytest.approx(float(hit))
+    # A tenth of the items are of the user's group: to learn the groups is to find most targets among 10.
+    assert float(hit) > 0.6 > results["baselines"]["popularity"]["unseen"]["recall@10"]
+    ranks = load_file(folder / "ghrq" / RANKS)
+    assert ranks["codes.unseen"].shape == (USERS,)
+    assert int((ranks["codes.unseen"] < 10).sum()) == round(float(hit) * USERS)
+    assert results["ids"]["quantizer"]["telescoping_error"] < 1e-6
+    assert len(results["examples"]) == 5
+    assert "Item" in results["examples"][0]["next"]
+
+
+@pytest.mark.slow
+def test_the_kept_weights_are_those_of_the_best_validation(runs):
+    folder, _ = runs
+    lines = [json.loads(line) for line in (folder / "ghrq" / "metrics.jsonl").read_text().splitlines()]
+    scores = {line["epoch"]: line["validation/ndcg@10"] for line in lines if "validation/ndcg@10" in line}
+    assert list(scores) == [2, 4]
+    (checkpoint,) = (folder / "ghrq" / "checkpoints" / "recommender").glob("step-*/model.safetensors")
+    weights = load_file(checkpoint)
+    assert float(weights["score"]) == pytest.approx(max(scores.values()))
+    saved = load_file(folder / "ghrq" / "models" / "recommender" / "model.safetensors")
+    assert torch.equal(saved["encoder.positions"], weights["best.encoder.positions"])
+
+
+@pytest.mark.slow
+def test_an_evaluation_alone_gives_the_same_results(runs):
+    from ghrq.training.run import Run
+
+    folder, _ = runs
+    before = read(folder / "euclidean")
+    after = evaluate(Run.open(folder / "euclidean"))
+    assert after["test"] == before["test"]
+
+
+@pytest.mark.slow
+def test_the_report_has_every_table_and_five_users(runs, tmp_path):
+    folder, labels = runs
+    text = console_tables(Recommendation, outcomes(folder, labels))
+    for title in ("Generating codes (table 3)", "SASRec", "Differences to GHRQ", "nearest texts", "IDs (tables 3"):
+        assert title in text
+    html = write_report(Recommendation, outcomes(folder, labels), tmp_path).read_text()
+    assert "Five users" in html
+    assert read(folder / "ghrq")["examples"][0]["recommended"][0] in html
+    # The paper's figure stands beside ours.
+    assert "0.0604" in html
+
+
+def test_ids_of_every_source_are_distinct(shop):
+    data, _ = load(small(shop).data)
+    for settings in (("ids.source=random",), ("ids.source=published", f"ids.file={shop / 'codes.csv'}")):
+        ids = ids_of(small(shop, *settings), data, None)
+        assert len(ids.codes.unique(dim=0)) == ITEMS
+        assert bool((ids.codes < torch.tensor(ids.sizes)).all())
+    other = shop.parent / "other.csv"
+    other.write_text("item,code1\n1,5\n")
+    with pytest.raises(UserError, match="items 1 to 60"):
+        ids_of(small(shop, "ids.source=published", f"ids.file={other}"), data, None)
+
+
+def test_items_that_never_occur_are_no_negatives_and_have_no_share_of_the_codes(shop):
+    data, split = load(small(shop).data)
+    task = Recommendation(small(shop, "ids.source=random"), None)
+    task.ids = ids_of(task.recipe, data, None)
+    losses = task._losses()
+    assert ITEMS - 1 not in losses.known.tolist()
+    assert losses.trie.num_items == len(losses.known) < ITEMS
+    losses.zero_grad()
+    items = split.train.last(6).flip(1)
+    losses({"items": items[(items >= 0).all(1)]})["loss"].backward()
+    assert not losses.recommender.item_embedding.weight.grad[ITEMS - 1].any()
+    assert isinstance(losses, RecommenderLosses)
+
+
+def test_recipes_that_cannot_be_trained_are_refused(shop):
+    for settings, message in (
+        (("ids.source=none",), "leave 'codes' out"),
+        (("quantizer.codebook_size=61",), "60 items are too few"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Recommendation.check(small(shop, *settings))
+    with pytest.raises(UserError, match="there is no /nowhere"):
+        Recommendation.check(small(shop, "data.source=/nowhere"))
