@@ -175,4 +175,4 @@ def test_the_config_is_plain_json(tokenizer: ImageTokenizer, tmp_path: Path) -> 
     config = json.loads((tmp_path / "tok" / "config.json").read_text())
     assert (config["format"], config["version"]) == ("ghrq-image-tokenizer", 1)
     assert config["quantizer"]["codebook_size"] == 8
-    assert np.isfinite(config["quantizer"]["curvature"])
+    assert np.isfinite(config["quantizer"]["commitment_weight"])
