@@ -213,8 +213,9 @@ def write_numbers(axes: Any, values: list[float], spec: str) -> None:
             look = {"ha": across, "va": up, "fontsize": 8, "color": INK, "textcoords": "offset points"}
             text = axes.annotate(format(value, spec), (depth, value), shift, **look)
             box = text.get_window_extent()
-            inside = axes.bbox.contains(box.x0, box.y0) and axes.bbox.contains(box.x1, box.y1)
-            clear = not any(path.intersects_bbox(box.padded(_CLEAR), filled=False) for path in taken)
+            around = box.padded(_CLEAR)  # the layout of the finished figure may differ a little
+            inside = axes.bbox.contains(around.x0, around.y0) and axes.bbox.contains(around.x1, around.y1)
+            clear = not any(path.intersects_bbox(around, filled=False) for path in taken)
             if inside and clear and not box.count_overlaps(boxes):
                 boxes.append(box)
                 break
