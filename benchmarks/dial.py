@@ -21,6 +21,7 @@ import timing
 import ghrq
 from ghrq.metrics.quality import quality
 from ghrq.system import files
+from ghrq.system.errors import UserError
 from ghrq.training.run import Run
 
 RADII = (0.15, 0.3, 0.5, 0.7, 0.9)
@@ -81,11 +82,14 @@ def main() -> None:
     needed = {"beauty": "data", "wordnet": "run", "images": "runs"}[given.what]
     if not getattr(given, needed):
         parser.error(f"{given.what} needs {'folders of runs' if needed == 'runs' else f'--{needed}'}")
-    if given.what == "images":
-        of_images(given.runs)
-    else:
-        load = {"beauty": label_agreement.beauty, "wordnet": label_agreement.wordnet_nouns}[given.what]
-        of_items(load(Path(getattr(given, needed))), given.seeds)
+    try:
+        if given.what == "images":
+            of_images(given.runs)
+        else:
+            load = {"beauty": label_agreement.beauty, "wordnet": label_agreement.wordnet_nouns}[given.what]
+            of_items(load(Path(getattr(given, needed))), given.seeds)
+    except UserError as problem:
+        parser.exit(2, f"{problem}\n")
 
 
 if __name__ == "__main__":
