@@ -257,3 +257,25 @@ def test_a_quantizer_that_an_older_version_saved_stays_what_it_was():
     old = ResidualQuantizer._from_config(saved | {"codebook_update": "gradient", "depth_dropout": False})
     assert (old.kind, old.units, old.commitment, old.scale, old.midpoints) == ("ghrq", "ball", "first", None, None)
     assert ResidualQuantizer(D, K, N).kind == "calibrated"
+
+
+@pytest.mark.parametrize(("factor", "lasting"), [(30.0, False), (1000.0, False), (0.001, False), (1000.0, True)])
+def test_batches_out_of_scale_do_not_spoil_the_codes(factor, lasting):
+    torch.manual_seed(0)
+    rq = ResidualQuantizer(8, 16, 3)
+    rq.initialize(torch.randn(512, 8))
+    for step in range(140):
+        z = torch.randn(64, 8) * (factor if step == 20 or (lasting and step > 20) else 1.0)
+        rq(z)
+    rq.eval()
+    z = torch.randn(500, 8) * (factor if lasting else 1.0)
+    assert float((rq(z).z_hat - z).norm() / z.norm()) < 0.6
+
+
+def test_rounding_errors_of_equal_vectors_are_no_scale():
+    rq = ResidualQuantizer(8, 16, 3, centre=True)
+    rq(torch.randn(1, 8))
+    assert rq.data_curvature == 1.0
+    z = torch.randn(64, 8)
+    rq(z)
+    assert 1e-4 < rq.data_curvature < 1.0

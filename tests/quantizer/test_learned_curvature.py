@@ -144,6 +144,7 @@ def test_exported_with_its_curvature() -> None:
     [
         ({"curvature": "learnt"}, "learnt"),
         ({"curvature": torch.ones(2)}, r"\(2,\)"),
+        ({"curvature": torch.tensor(0.3), "radius": 0.5}, "give one of them"),
         ({"curvature": "learn", "kind": "euclidean"}, "flat space"),
         ({"curvature": "learn", "codebook_update": "ema"}, "gradient"),
         ({"curvature": "learn", "scale_control": True}, "leave it out"),
@@ -152,3 +153,24 @@ def test_exported_with_its_curvature() -> None:
 def test_refused(settings: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         ResidualQuantizer(6, 8, 3, **settings)
+
+
+def test_compiled_steps_follow_the_curvature() -> None:
+    rq, z = made()
+    twin = copy.deepcopy(rq)
+    compiled = torch.compile(rq, backend="eager")
+    for _ in range(3):
+        for module in (rq, twin):
+            with torch.no_grad():
+                module.learned.isp_c.add_(0.5)
+        torch.testing.assert_close(compiled(z).loss, twin(z).loss, rtol=0.0, atol=0.0)
+    compiled(z).loss.backward()
+    assert float(rq.learned.isp_c.grad) != 0.0
+
+
+def test_codes_are_inside_after_the_last_step() -> None:
+    rq, _ = made()
+    with torch.no_grad():
+        rq.learned.isp_c.add_(8.0)
+    rq.eval()
+    assert bool((rq.curvature * rq.codebooks.square().sum(-1) < 1.0).all())

@@ -58,8 +58,14 @@ class Coder(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Training or, as ``eval()``, evaluation: exported graphs have the curvature that was last seen here."""
-        _ = self.curvature
+        self._settle()
         return super().train(mode)
+
+    def _settle(self) -> None:
+        """After a change of a learned curvature: take note of it, keep the codes inside."""
+        if self.learned is not None and not self.learned.isp_c.is_meta:
+            _ = self.curvature
+            self.learned.keep_inside(self.codebooks)
 
     @property
     def data_curvature(self) -> float:
@@ -248,8 +254,6 @@ class Coder(nn.Module):
             check_convention(state_dict[f"{prefix}convention"], self.convention)
         manifold = self.codebooks.manifold
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if self.learned is not None and not self.learned.isp_c.is_meta:
-            _ = self.curvature
         if not isinstance(self.codebooks, ManifoldParameter):  # load_state_dict(assign=True)
             self.codebooks = ManifoldParameter(self.codebooks.data, manifold, self.codebooks.requires_grad)
 
@@ -267,7 +271,8 @@ class Coder(nn.Module):
     def extra_repr(self) -> str:
         """Text for ``print(rq)``."""
         sizes = f"{self.dim}, codebook_size={self.codebook_size}, num_stages={self.num_stages}"
-        return f"{sizes}, kind={self.kind!r}, curvature={self.data_curvature:g}"
+        how = " (learned)" if self.learned is not None else " (follows the data)" if self.scale is not None else ""
+        return f"{sizes}, kind={self.kind!r}, curvature={self.data_curvature:g}{how}"
 
 
 def _by_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, share: int = 1) -> Tensor:

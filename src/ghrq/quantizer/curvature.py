@@ -27,22 +27,27 @@ class LearnedCurvature(PoincareBall):
         given = isinstance(start, Tensor)
         if isinstance(start, Tensor) and start.numel() != 1:
             raise ValueError(f"curvature must be one number, got a tensor of shape {tuple(start.shape)}")
-        super().__init__(float(start) if given else 1.0, learnable=True)
+        super().__init__(float(start.detach()) if isinstance(start, Tensor) else 1.0, learnable=True)
         self.start_radius = radius
         self.register_buffer("started", torch.tensor(given))
 
     @torch.no_grad()
-    def follow(self, v: Tensor, weights: Tensor, codebooks: Tensor) -> None:
-        """Before a training step on tangent vectors ``v (n, d)`` with ``weights (n,)``: start c, keep codes inside."""
+    def follow(self, v: Tensor, weights: Tensor, codebooks: Tensor, least: Tensor | float) -> None:
+        """Before a training step on tangent vectors ``v (n, d)``: start c, keep codes inside; see ``fitting_scale``."""
         if not bool(self.started):
-            scale, valid = fitting_scale(v, weights, self.start_radius)
+            scale, valid = fitting_scale(v, weights, self.start_radius, least=least)
             if bool(valid):
                 before, c = self.c, scale.square()
                 self.isp_c.copy_(c + torch.log(-torch.expm1(-c)))
                 distributed.broadcast_(self.isp_c.data)
                 self.started.fill_(True)
                 codebooks.mul_((before / self.c).sqrt().to(codebooks.dtype))
-        codebooks.copy_(ball.project(codebooks, float(self.c.detach())))
+        self.keep_inside(codebooks)
+
+    @torch.no_grad()
+    def keep_inside(self, codebooks: Tensor) -> None:
+        """Project codes ``(..., d)`` that a step of c has left outside."""
+        codebooks.copy_(ball.project(codebooks, float(self.c)))
 
     def attach(
         self, v: Tensor, v_hat: Tensor, routed: Routed, codebooks: Tensor, rows: RowWeights, rule: Aggregation

@@ -58,7 +58,8 @@ class Diagnosis:
         if self.boundary_fraction > 0.5:
             found.append(
                 f"{self.boundary_fraction:.0%} of the points lie beyond radius {BOUNDARY_RADIUS} of the ball, where "
-                "few codes serve all: scale the vectors down, or set radius=0.25"
+                "few codes serve all: scale them down, set a radius (that of calibrated is 0.15), or train or "
+                "initialize it on such vectors"
             )
         return found
 
@@ -84,8 +85,8 @@ def few_codes(values: list[float], size: int) -> str:
     """The warning about stages that use few of their ``size`` codes."""
     idle = [f"stage {i}: {value:.1f}" for i, value in enumerate(values, start=1) if value < FEW_CODES * size]
     return (
-        f"less than a tenth of the {size} codes is in use (perplexity of {', '.join(idle)}): set radius=0.25, so that "
-        "points stay where codes can tell them apart, or use fewer codes if there are few different vectors"
+        f"less than a tenth of the {size} codes is in use (perplexity of {', '.join(idle)}): train or "
+        "initialize it on such vectors, set a lower radius (that of calibrated is 0.15), or use fewer codes"
     )
 
 

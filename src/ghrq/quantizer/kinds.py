@@ -31,10 +31,14 @@ KINDS: dict[Kind, Axes] = {
 }
 
 
-def check_learnable(kind: Kind, curvature: object, update: Update | None, scale_control: bool | None) -> Axes:
+def check_learnable(
+    kind: Kind, curvature: object, update: Update | None, scale_control: bool | None, radius: float | None
+) -> Axes:
     """The axes of ``kind`` with a learned curvature: codes learn by gradient. Refuse what does not go with it."""
     if isinstance(curvature, str) and curvature != "learn":
         raise ValueError(f'curvature must be a number, a tensor () or "learn", got {curvature!r}')
+    if not isinstance(curvature, str) and radius is not None:
+        raise ValueError(f'curvature starts at the given tensor, not at radius={radius}: give one of them, or "learn"')
     if kind == "euclidean":
         raise ValueError('kind="euclidean" is flat space: a learned curvature needs another kind')
     if update == "ema":
@@ -63,5 +67,8 @@ ELSEWHERE = {
     "accept_image_fmap": "channel_dim=1",
     "freeze_codebook": "rq.freeze()",
     "sample_codebook_temp": "temperature",
+    "rotation_trick": "nothing: the gradient is transported",
+    "use_cosine_sim": "normalised vectors; distances are geodesic",
+    "heads": "one quantizer for each head",
     "shared_codebook": "one codebook per stage; a shared one is not supported",
 }

@@ -22,11 +22,14 @@ from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, FEW_CODES, few_codes
 from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update, check_learnable
 from ghrq.quantizer.quantized import Quantized, QuantizedDetails
 from ghrq.quantizer.routes import Commitment, Gradient, Routed, Units, attached_route, transport_route
-from ghrq.quantizer.scale import FAST_DECAY, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
+from ghrq.quantizer.scale import FAST_DECAY, OVERSHOOT, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
 from ghrq.quantizer.start import kmeans_codebooks
 from ghrq.system import distributed
 from ghrq.system.checks import at_least, check_vectors, from_to, is_bool, known_arguments, one_of
 from ghrq.system.pretrained import Format, Pretrained
+
+# Differences of float32 vectors below this share of their norm may be rounding errors.
+_ROUNDING = 1e-5
 
 
 class ResidualQuantizer(Coder, Pretrained):
@@ -138,7 +141,7 @@ class ResidualQuantizer(Coder, Pretrained):
         self.kind = kind
         axes, self._curvature = KINDS[kind], 1.0
         if isinstance(curvature, Tensor | str):
-            axes = check_learnable(kind, curvature, codebook_update, scale_control)
+            axes = check_learnable(kind, curvature, codebook_update, scale_control, radius)
         elif curvature is not None:
             at_least("curvature", curvature, 0)
             axes, self._curvature = axes._replace(radius=None), float(curvature)
@@ -178,10 +181,10 @@ class ResidualQuantizer(Coder, Pretrained):
         )
         self.usage = Usage(num_stages, codebook_size, decay)
         self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if self.codebook_update == "ema" else None
-        slow = SLOW_DECAY if self.units == "ball" else FAST_DECAY
+        pace = (SLOW_DECAY,) if self.units == "ball" else (FAST_DECAY, OVERSHOOT)
         self.scale = None
         if self.radius is not None and self.learned is None:
-            self.scale = EncoderScale(self.curvature, self.radius, slow)
+            self.scale = EncoderScale(self.curvature, self.radius, *pace)
         self.mean = EncoderMean(self.codebook_dim) if centre else None
         self.register_buffer("revived", torch.zeros(num_stages, codebook_size, dtype=torch.bool), persistent=False)
         self.register_buffer("convention", convention(LEARNED if self.learned else self.curvature, self.aggregation))
@@ -206,7 +209,10 @@ class ResidualQuantizer(Coder, Pretrained):
         tuple's codes from the origin sum to at most 48; codes on the boundary are 17 away.
 
         """
-        if self.training:
+        if self.training and torch.compiler.is_compiling():
+            if self.learned is not None:
+                return _uncompiled(self, z, mask, details)
+        elif self.training:
             _refuse_recomputation()
         z = self._vectors(z, mask)
         if mask is not None:
@@ -219,7 +225,7 @@ class ResidualQuantizer(Coder, Pretrained):
                 self._follow(v, rows.weights)
             routed = self._quantize(*self._to_ball(v), rows)
             v_hat = self._from_ball(routed.point, routed.gap)
-            if self.learned is not None and torch.is_grad_enabled() and not torch.compiler.is_exporting():
+            if self.learned is not None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
                 v_hat, routed = self.learned.attach(
                     self._centred(v), v_hat, routed, self.codebooks, rows, self.aggregation
                 )
@@ -227,10 +233,11 @@ class ResidualQuantizer(Coder, Pretrained):
         if mask is not None:
             z_hat = torch.where(mask.unsqueeze(-1), z_hat, 0.0)
         codes = routed.codes.reshape(*z.shape[:-1], self.num_stages)
-        result = Quantized(self._outward(z_hat), codes, self._loss(routed, self.scale))
+        result, unit = Quantized(self._outward(z_hat), codes, self._loss(routed, self.scale)), self._unit(self.scale)
+        if self.scale is not None:
+            self.scale.unlimit()
         if not details:
             return result
-        unit = self._unit(self.scale)
         depths = None if rows.depths is None else rows.depths.reshape(z.shape[:-1])
         return QuantizedDetails(*result, routed.codebook_loss * unit, routed.commitment_loss * unit, depths)
 
@@ -292,7 +299,7 @@ class ResidualQuantizer(Coder, Pretrained):
         if self.curvature > 0.0 and float(gap.median()) < 1.0 - BOUNDARY_RADIUS**2:
             warnings.warn(
                 f"most of these vectors lie beyond radius {BOUNDARY_RADIUS} of the ball, where few codes serve all: "
-                "scale them down, or set radius=0.25",
+                "scale them down, or set a radius (that of calibrated is 0.15)",
                 stacklevel=3,  # past the decorator
             )
         start = kmeans_codebooks(
@@ -327,12 +334,15 @@ class ResidualQuantizer(Coder, Pretrained):
 
     def _follow(self, v: Tensor, weights: Tensor) -> None:
         """Update mean and scale from the encoder's outputs ``v (n, codebook_dim)``."""
+        least: Tensor | float = 0.0
         if self.mean is not None:
             self.mean.update(v, weights)
+            # Of equal vectors rounding errors are left, which have no scale.
+            least = _ROUNDING * torch.linalg.vector_norm(self.mean())
         if self.scale is not None:
-            self.scale.update(self._centred(v), weights)
+            self.scale.update(self._centred(v), weights, least)
         if self.learned is not None:
-            self.learned.follow(self._centred(v), weights, self.codebooks)
+            self.learned.follow(self._centred(v), weights, self.codebooks, least)
 
     def _unit(self, scale: EncoderScale | None) -> Tensor | float:
         """The factor from squared distances on the ball to the losses in ``units``."""
@@ -400,9 +410,17 @@ class ResidualQuantizer(Coder, Pretrained):
         return cls(**config)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _uncompiled(
+    quantizer: ResidualQuantizer, z: Tensor, mask: Tensor | None, details: bool
+) -> Quantized | QuantizedDetails:
+    """A training step in which the curvature changes: a compiled graph would keep it as a constant."""
+    return quantizer.forward(z, mask, details=details)
+
+
 def _refuse_recomputation() -> None:
     """A training step changes state, so gradient checkpointing, which runs it again in the backward pass, is wrong."""
-    if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+    if torch._C._current_graph_task_id() != -1:
         raise RuntimeError(
             "the quantizer was run again during the backward pass: in training mode it updates codes, usage and scale, "
             "so exclude it from gradient checkpointing"

@@ -16,6 +16,10 @@ DEFAULT_RADIUS, SLOW_DECAY = 0.5, 0.99
 # The encoder's norms may grow by several percent a step: an average that lags behind lets points run to the boundary.
 FAST_DECAY = 0.9
 
+# The step of a batch uses at most OVERSHOOT times the multiplier that fits the batch. A batch of tiny vectors counts in
+# the average as at most _RISE times that.
+OVERSHOOT, _RISE = 2.0, 5.0
+
 # Longer vectors count as this long: the multiplier and its inverse are float32.
 _LONGEST = 1e30
 
@@ -46,17 +50,19 @@ def target_radius(
     return radius
 
 
-def fitting_scale(v: Tensor, weights: Tensor, radius: float, curvature: float = 1.0) -> tuple[Tensor, Tensor]:
+def fitting_scale(
+    v: Tensor, weights: Tensor, radius: float, curvature: float = 1.0, least: Tensor | float = 0.0
+) -> tuple[Tensor, Tensor]:
     """The multiplier ``()`` that takes the median of tangent vectors ``v (n, d)`` to ``radius``, and if there is one.
 
-    Rows of ``weights (n,)`` 0 do not count.
+    Rows of ``weights (n,)`` 0 do not count; there is none if the median norm is not above ``least``.
     """
     norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
     if not numerics.below(norms, 1e15):  # the squares may overflow in float32
         norms = numerics.norm(v.detach()).squeeze(-1).clamp(max=_LONGEST).float()
     median = torch.where(weights > 0, norms, torch.nan).nanmedian()
     wanted = math.atanh(radius) / math.sqrt(curvature) / median
-    return wanted, (median > 0.0) & wanted.isfinite()
+    return wanted, (median > least) & wanted.isfinite()
 
 
 class MovingAverage(nn.Module):
@@ -93,6 +99,10 @@ class MovingAverage(nn.Module):
         self.weight.zero_()
 
     def forward(self) -> Tensor:
+        """:meth:`average`."""
+        return self.average()
+
+    def average(self) -> Tensor:
         """The average; ``empty`` before the first batch."""
         return torch.where(self.weight > 0.0, self.total / self.weight.clamp(min=1e-12), self.empty)
 
@@ -104,17 +114,40 @@ class EncoderScale(MovingAverage):
     ``artanh(radius) / (√c · median‖v‖)``. A ball of curvature c on which all vectors are s times as long is, in units
     of the vectors, a ball of curvature ``c s²``: so this is a curvature that follows the data. Without any update
     s is 1.
+
+    A batch that is out of scale must not come to the boundary, where points have enormous weights in midpoints: its
+    own training step uses at most ``overshoot`` times the multiplier that fits it.
     """
 
-    def __init__(self, curvature: float, radius: float = DEFAULT_RADIUS, decay: float = SLOW_DECAY) -> None:
+    limit: Tensor
+
+    def __init__(
+        self, curvature: float, radius: float = DEFAULT_RADIUS, decay: float = SLOW_DECAY, overshoot: float = math.inf
+    ) -> None:
         super().__init__((), decay, empty=1.0)
-        self.radius = radius
+        self.radius, self.overshoot = radius, overshoot
         self.curvature = curvature or 1.0
+        self.register_buffer("limit", torch.tensor(torch.inf), persistent=False)
 
     @torch.no_grad()
-    def update(self, v: Tensor, weights: Tensor) -> None:
-        """Update from a batch of tangent vectors ``v (n, d)`` with ``weights (n,)``; rows of weight 0 are ignored."""
-        self.add(*fitting_scale(v, weights, self.radius, self.curvature))
+    def update(self, v: Tensor, weights: Tensor, least: Tensor | float = 0.0) -> None:
+        """Update from a batch of tangent vectors ``v (n, d)``, and limit s until :meth:`unlimit`.
+
+        Rows of ``weights (n,)`` 0 are ignored; so is a batch whose median norm is not above ``least``.
+        """
+        wanted, valid = fitting_scale(v, weights, self.radius, self.curvature, least)
+        # A batch of tiny vectors must not raise the average by orders of magnitude.
+        highest = torch.where(self.weight > 0.0, _RISE * self.overshoot * self.average(), torch.inf)
+        self.add(wanted.minimum(highest), valid)
+        self.limit.copy_(torch.where(valid, self.overshoot * wanted, torch.inf))
+
+    def unlimit(self) -> None:
+        """After the training step of a batch: s is the average again."""
+        self.limit.fill_(torch.inf)
+
+    def forward(self) -> Tensor:
+        """The multiplier ``()``."""
+        return torch.minimum(self.average(), self.limit)
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
