@@ -12,8 +12,9 @@ from ghrq.report.study import console_tables, write_report
 from ghrq.system.errors import UserError
 from ghrq.tasks.recommendation import Recommendation
 from ghrq.tasks.recommendation.evaluation import RANKS
-from ghrq.tasks.recommendation.item_ids import ids_of, load
+from ghrq.tasks.recommendation.item_ids import ids_of, load, tokenizer_of
 from ghrq.tasks.recommendation.losses import RecommenderLosses
+from ghrq.training.recipe import load_recipe
 from ghrq.training.study import Outcome
 from ghrq.training.train import evaluate, train
 
@@ -143,3 +144,15 @@ def test_recipes_that_cannot_be_trained_are_refused(shop):
             Recommendation.check(small(shop, *settings))
     with pytest.raises(UserError, match="there is no /nowhere"):
         Recommendation.check(small(shop, "data.source=/nowhere"))
+
+
+def test_the_recipes_of_the_paper_fit_its_rq_vae(shop):
+    data, _ = load(small(shop).data)
+    sizes = {"paper": [12, 512, 32], "as-run": [12, 512, 256, 128, 32]}
+    for name, wanted in sizes.items():
+        settings = ("quantizer.epochs=2", "quantizer.codebook_size=16", f"data.source={shop}")
+        recipe = load_recipe(f"recommendation/{name}", settings)
+        tokenizer = tokenizer_of(recipe, data.vectors)
+        layers = [layer for layer in tokenizer.model_.encoder if isinstance(layer, torch.nn.Linear)]
+        assert [layers[0].in_features, *(layer.out_features for layer in layers)] == wanted
+        assert len(ids_of(recipe, data, tokenizer).codes.unique(dim=0)) == ITEMS
