@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from ghrq.models.recommender_network import Input, Output
+from ghrq.models.recommender_network import Generator, Input, Output
 from ghrq.quantizer.kinds import Kind
 from ghrq.system.settings import Count, Positive, Rate, Section, Share
 from ghrq.tokenizer.model import EngineName
@@ -92,6 +92,7 @@ class RecommenderSection(Transformer):
     components: Positive = 256
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = ("codes", "text", "item")
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = ("codes", "items")
+    generator: Generator = "states"
     item_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the items whose own embedding is left out in a step; without it new items cannot be recommended."""
     negatives: Positive = 512
