@@ -153,7 +153,7 @@ def test_the_recipes_of_the_paper_fit_its_rq_vae(shop):
     data, _ = load(small(shop).data)
     sizes = {"paper": [12, 512, 32], "as-run": [12, 512, 256, 128, 32]}
     for name, wanted in sizes.items():
-        settings = ("quantizer.epochs=2", "quantizer.codebook_size=16", f"data.source={shop}")
+        settings = ("quantizer.epochs=1", "quantizer.codebook_size=16", f"data.source={shop}")
         recipe = load_recipe(f"recommendation/{name}", settings)
         tokenizer = tokenizer_of(recipe, data.vectors)
         layers = [layer for layer in tokenizer.model_.encoder if isinstance(layer, torch.nn.Linear)]

@@ -88,7 +88,8 @@ class LinearPlusMLP(MLP):
 class Model(nn.Module):
     """Vectors -> standardised -> encoder -> quantizer, and back.
 
-    With ``engine="kmeans"`` encoder and decoder are the identity, with ``"rq-vae"`` plain MLPs. ``seen ()`` counts the rows it was fitted on.
+    With ``engine="kmeans"`` encoder and decoder are the identity, with ``"rq-vae"`` plain MLPs. ``seen ()``
+    counts the rows it was fitted on.
     """
 
     seen: Tensor
