@@ -1,6 +1,5 @@
 """The module inside a fitted tokenizer, and its settings."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.kinds import Kind
 from ghrq.system import memory
 from ghrq.system.checks import at_least, inside, one_of
+from ghrq.system.pretrained import digest
 from ghrq.tokenizer.standard import Standard
 
 EngineName = Literal["kmeans", "autoencoder", "rq-vae"]
@@ -131,12 +131,8 @@ class Model(nn.Module):
     def fingerprint(self) -> str:
         """A SHA-256 of the parameters: equal if codes mean the same, whenever and wherever the model was made."""
         rq = self.quantizer
-        digest = hashlib.sha256(f"{rq.curvature!r} {rq.aggregation}".encode())
-        for name, tensor in sorted(self.state_dict().items()):
-            if name != "seen":
-                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                digest.update(tensor.cpu().contiguous().numpy())
-        return digest.hexdigest()
+        weights = {name: tensor for name, tensor in self.state_dict().items() if name != "seen"}
+        return digest(f"{rq.curvature!r} {rq.aggregation}", weights)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:
         networks = {
