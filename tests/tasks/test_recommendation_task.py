@@ -106,6 +106,10 @@ def test_the_report_has_every_table_and_five_users(runs, tmp_path):
         assert title in text
     html = write_report(Recommendation, outcomes(folder, labels), tmp_path).read_text()
     assert "Five users" in html
+    # Hits by popularity of the target, for each way to rank, with the slices that the results have.
+    assert html.count("Found among 10, by ") >= 3
+    users = [each["users"] for each in read(folder / "ghrq")["slices"]["codes"]]
+    assert all(f"({count})" in html for count in users)
     assert read(folder / "ghrq")["examples"][0]["recommended"][0] in html
     # The paper's figure stands beside ours.
     assert "0.0604" in html
