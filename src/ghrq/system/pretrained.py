@@ -278,7 +278,7 @@ def digest(name: str, weights: dict[str, Tensor]) -> str:
     found = hashlib.sha256(name.encode())
     for key, tensor in sorted(weights.items()):
         found.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().contiguous().numpy())
+        found.update(tensor.detach().cpu().contiguous().numpy().data)
     return found.hexdigest()
 
 

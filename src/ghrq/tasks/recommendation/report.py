@@ -226,7 +226,8 @@ _WAYS = {"codes": "generated codes", "items": "the item head", "hybrid": "both"}
 def popularity_figures(study: StudyResults) -> Iterator[Figure]:
     """For each way to rank: how many targets are found, by how often they occur in training."""
     for way, shown in _WAYS.items():
-        series, slices = [], []
+        series: list[ChartLine] = []
+        slices: list[tuple[str, int]] = []
         for group in study.groups:
             found = value_at(group.first, f"slices.{way}")
             with suppress(LookupError, TypeError, AttributeError):  # of a results.json that somebody changed
