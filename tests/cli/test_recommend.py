@@ -93,3 +93,62 @@ def test_mistakes_are_one_line(model, capsys, tmp_path):
     assert "'nope'" in failing(capsys, "recommend", model, "--history", "nope")
     assert "only 29 items" in failing(capsys, "recommend", model, "--history", "k1", "-k", 30)
     assert "not a model and not a run" in failing(capsys, "recommend", tmp_path, "--history", "k1")
+
+
+def test_a_killed_run_goes_on_where_it_was_and_writes_the_same_file(model, tmp_path, monkeypatch):
+    from ghrq.models import recommender_files
+
+    monkeypatch.setattr(recommender_files, "_PART", 16)
+    histories = [[f"k{(7 * user + i) % N}" for i in range(user % 5)] for user in range(100)]
+    table = pa.table({"user_id": list(range(100)), "history": histories})
+    parquet.write_table(table, tmp_path / "users.parquet", row_group_size=7)
+    recommender = Recommender.from_pretrained(model)
+
+    def run(out, **settings):
+        given = {"k": 3, "skip_unknown": True} | settings
+        return recommender_files.recommend_table(recommender, tmp_path / "users.parquet", tmp_path / out, **given)
+
+    whole = run("whole.parquet")
+    assert whole == (80, 20, 0)
+    assert parquet.read_table(tmp_path / "whole.parquet")["user_id"].to_pylist() == [u for u in range(100) if u % 5]
+
+    calls, rank = [], Recommender.rank
+
+    def killed_at(call):
+        def counted(self, *arguments, **options):
+            calls.append(len(arguments[0]))
+            if len(calls) == call:
+                raise KeyboardInterrupt
+            return rank(self, *arguments, **options)
+
+        calls.clear()
+        monkeypatch.setattr(Recommender, "rank", counted)
+
+    killed_at(4)
+    with pytest.raises(KeyboardInterrupt):
+        run("top.parquet")
+    assert not (tmp_path / "top.parquet").exists()
+    assert len(list((tmp_path / "top.parquet.parts").glob("part-*"))) == 3
+    killed_at(0)
+    assert run("top.parquet") == whole
+    assert len(calls) == 4  # of 7 parts
+    assert (tmp_path / "top.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+    assert not (tmp_path / "top.parquet.parts").exists()
+
+    # Parts of other settings are of no use.
+    killed_at(4)
+    with pytest.raises(KeyboardInterrupt):
+        run("top.parquet", k=4)
+    killed_at(0)
+    run("top.parquet")
+    assert len(calls) == 7
+    assert (tmp_path / "top.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_nothing_but_parts_is_removed(model, capsys, tmp_path):
+    parquet.write_table(pa.table({"user_id": [1], "history": [["k1"]]}), tmp_path / "users.parquet")
+    (tmp_path / "top.parquet.parts").mkdir()
+    (tmp_path / "top.parquet.parts" / "mine.txt").write_text("mine")
+    given = ("recommend", model, "--all", tmp_path / "users.parquet", "--out", tmp_path / "top.parquet")
+    assert "move it away" in failing(capsys, *given)
+    assert (tmp_path / "top.parquet.parts" / "mine.txt").read_text() == "mine"

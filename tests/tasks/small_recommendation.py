@@ -19,6 +19,10 @@ SMALL = [
 ]  # fmt: skip
 
 
+# The generator of the paper.
+T5 = ("recommender.generator=t5", 'recommender.inputs=["codes"]', 'recommender.outputs=["codes"]')
+
+
 def write_shop(folder: Path) -> Path:
     """Every user buys from one of six groups, whose items have similar vectors; the last item is never bought."""
     random = np.random.default_rng(0)

@@ -5,15 +5,18 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_recommendation import ITEMS, USERS, small, write_shop
+from small_recommendation import ITEMS, T5, USERS, small, write_shop
 
 from ghrq.models import Recommender
 from ghrq.report.study import console_tables, write_report
 from ghrq.system.errors import UserError
 from ghrq.tasks.recommendation import Recommendation
 from ghrq.tasks.recommendation.evaluation import RANKS
-from ghrq.tasks.recommendation.item_ids import ids_of, load
+from ghrq.tasks.recommendation.item_ids import ids_of, load, tokenizer_of
 from ghrq.tasks.recommendation.losses import RecommenderLosses
+from ghrq.tasks.recommendation.task import _sequences
+from ghrq.training.best import KeepBest
+from ghrq.training.recipe import load_recipe
 from ghrq.training.study import Outcome
 from ghrq.training.train import evaluate, train
 
@@ -103,6 +106,10 @@ def test_the_report_has_every_table_and_five_users(runs, tmp_path):
         assert title in text
     html = write_report(Recommendation, outcomes(folder, labels), tmp_path).read_text()
     assert "Five users" in html
+    # Hits by popularity of the target, for each way to rank, with the slices that the results have.
+    assert html.count("Found among 10, by ") >= 3
+    users = [each["users"] for each in read(folder / "ghrq")["slices"]["codes"]]
+    assert all(f"({count})" in html for count in users)
     assert read(folder / "ghrq")["examples"][0]["recommended"][0] in html
     # The paper's figure stands beside ours.
     assert "0.0604" in html
@@ -138,8 +145,51 @@ def test_recipes_that_cannot_be_trained_are_refused(shop):
     for settings, message in (
         (("ids.source=none",), "leave 'codes' out"),
         (("quantizer.codebook_size=61",), "60 items are too few"),
+        (("recommender.generator=t5",), "set recommender.inputs"),
     ):
         with pytest.raises(UserError, match=message):
             Recommendation.check(small(shop, *settings))
     with pytest.raises(UserError, match="there is no /nowhere"):
         Recommendation.check(small(shop, "data.source=/nowhere"))
+
+
+def test_the_recipes_of_the_paper_fit_its_rq_vae(shop):
+    data, _ = load(small(shop).data)
+    sizes = {"paper": [12, 512, 32], "as-run": [12, 512, 256, 128, 32]}
+    for name, wanted in sizes.items():
+        settings = ("quantizer.epochs=1", "quantizer.codebook_size=16", f"data.source={shop}")
+        recipe = load_recipe(f"recommendation/{name}", settings)
+        tokenizer = tokenizer_of(recipe, data.vectors)
+        layers = [layer for layer in tokenizer.model_.encoder if isinstance(layer, torch.nn.Linear)]
+        assert [layers[0].in_features, *(layer.out_features for layer in layers)] == wanted
+        assert len(ids_of(recipe, data, tokenizer).codes.unique(dim=0)) == ITEMS
+
+
+@pytest.mark.slow
+def test_t5_is_trained_and_ranks_like_the_other_recommenders(shop, tmp_path):
+    recipe = small(shop, *T5, "recommender.layers=1", "recommender.rate=0.01", "recommender.epochs=6")
+    train(recipe, tmp_path / "run")
+    results = read(tmp_path / "run")
+    assert set(results["test"]) == {"codes"}
+    assert results["recall@10"] > 0.6 > results["baselines"]["popularity"]["unseen"]["recall@10"]
+    model = Recommender.from_pretrained(tmp_path / "run" / "models" / "recommender")
+    _, split = load(recipe.data)
+    histories = split.before_test.last(9)[:20]
+    beam, exact = (model.rank(histories, 10, by="codes", beam=width) for width in (ITEMS, 0))
+    assert torch.equal(beam.items, exact.items)
+    assert not (beam.items.unsqueeze(2) == histories.unsqueeze(1)).any()
+
+
+def test_t5_is_trained_on_every_prefix(shop):
+    data, split = load(small(shop).data)
+    task = Recommendation(small(shop, *T5, "ids.source=random", "recommender.history=3"), None)
+    task.ids = ids_of(task.recipe, data, None)
+    model = KeepBest(task._losses(), task.recommender)
+    stage = task._stage(model)
+    assert stage.steps_per_epoch == -(-(len(split.train.sequence) - USERS) // 32)
+    batch = next(iter(stage.batches(0)))["items"]
+    assert batch.shape[1] <= 4
+    user = split.train.sequence[split.train.starts[7] : split.train.starts[8]]
+    ends, lengths = _sequences(split.train, 4, every_prefix=True)
+    mine = [split.train.sequence[e - n : e].tolist() for e, n in zip(ends, lengths, strict=True)]
+    assert all(user[max(0, stop - 4) : stop].tolist() in mine for stop in range(2, len(user) + 1))

@@ -362,3 +362,30 @@ def test_the_weights_of_the_autoencoder_are_settings(tmp_path):
         assert other.fingerprint != plain.fingerprint
         other.save(tmp_path / next(iter(change)))
         assert Tokenizer.load(tmp_path / next(iter(change))).get_params() == other.get_params()
+
+
+def test_an_rq_vae_begins_at_random_and_is_plain(tmp_path):
+    x = clustered()
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    settings = {"engine": "rq-vae", "standardize": False, "hidden": (32,), "latent_dim": 8, "batch_size": 100}
+    settings |= {"learning_rate": 1e-2, "reconstruction_weight": 1000.0, "quantizer_weight": 1.0, "epochs": 60}
+    tokenizer = Tokenizer(**SMALL | settings).fit(x)
+    assert {name for name, _ in tokenizer.model_.encoder.named_parameters()} == {
+        "0.weight", "0.bias", "2.weight", "2.bias",
+    }  # fmt: skip
+    assert tokenizer.quantizer_.scale is None
+    assert error(tokenizer, x) < 0.5 * error(Tokenizer(**SMALL | settings | {"epochs": 1}).fit(x), x)
+    assert (Tokenizer(**SMALL | settings | {"reconstruction_weight": 0.0}).fit(x)).fingerprint != tokenizer.fingerprint
+    tokenizer.save(tmp_path / "tokenizer")
+    np.testing.assert_array_equal(Tokenizer.load(tmp_path / "tokenizer").encode(x), tokenizer.encode(x))
+
+
+def test_the_rate_of_an_rq_vae_is_constant():
+    x = clustered()
+    settings = {"hidden": (32,), "latent_dim": 8, "batch_size": 100, "epochs": 1}
+    rates = {}
+    for engine in ("rq-vae", "autoencoder"):
+        tokenizer = Tokenizer(**SMALL | settings | {"engine": engine}).fit(x)
+        rates[engine] = tokenizer._engine._optimizer.param_groups[0]["lr"]
+    assert rates["rq-vae"] == 1e-3
+    assert rates["autoencoder"] == pytest.approx(1e-3 / 6)  # in the last of 6 steps

@@ -43,6 +43,8 @@ def recommend(
 ) -> None:
     """Recommend the next items of a history, or of every user of a table.
 
+    With --all, the same command after a kill goes on where it was; finished parts are in the folder OUT.parts.
+
     \b
     Examples:
       ghrq recommend runs/recommendation-demo/demo-ghrq-s0 --history B004756YJA,B004ZT0SSG

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ghrq.models.recommender_network import RecommenderConfig, RecommenderNetwork
+from ghrq.nets.code_decoder import CodeDecoder
 from ghrq.system.checks import at_least, one_of
 from ghrq.system.errors import UserError
 from ghrq.system.pretrained import Format, Pretrained
@@ -20,6 +21,8 @@ WAYS: tuple[Way, ...] = get_args(Way)
 
 # Scores of all items for so many requests are in memory at once, at most; and so many requests.
 _SCORES, _REQUESTS = 2**24, 256
+# Codes of histories, repeated for each prefix that a search of T5 keeps.
+_REPEATED = 2**18
 
 
 class Ranked(NamedTuple):
@@ -134,7 +137,9 @@ class Recommender(RecommenderNetwork, Pretrained):
         """
         self._check_request(histories, k, by)
         self._check_filled(histories)
-        size = max(1, min(_REQUESTS, _SCORES // len(self)))
+        size = min(_REQUESTS, _SCORES // len(self))
+        if self.config.generator == "t5":
+            size = min(size, _REPEATED // (max(beam or len(self), k) * self.config.history * len(self.config.sizes)))
         # Histories of about equal length together: little is padding then.
         order = (histories >= 0).sum(1).argsort(stable=True)
         training, parts = self.training, []
@@ -142,7 +147,7 @@ class Recommender(RecommenderNetwork, Pretrained):
         try:
             vectors = None if by == "codes" else self._vectors
             with (progress or Progress()).patient_bar(f"ranking by {by}", len(histories), "users") as bar:
-                for rows in order.split(size) if len(order) else ():
+                for rows in order.split(max(1, size)) if len(order) else ():
                     part = histories[rows].to(self.codes.device)
                     some = allowed if allowed is None or allowed.dim() == 1 else allowed[rows]
                     mask = self._mask(part, k, exclude_seen, some)
@@ -175,6 +180,7 @@ class Recommender(RecommenderNetwork, Pretrained):
             return _top(by_items.gather(1, items).masked_fill(lost, -torch.inf), k, items)
         other_scores, others = by_items.topk(width)
         flat, owner = others.flatten(), torch.arange(len(others), device=others.device).repeat_interleave(width)
+        assert isinstance(self.decoder, CodeDecoder)  # T5 has no scores of items
         own = self.decoder.log_probability(states, self.codes[flat], self._paths[flat], self.trie, owner)
         other_scores = other_scores + own.view_as(others)
         twice = (others.unsqueeze(2) == items.masked_fill(lost, -1).unsqueeze(1)).any(2)
@@ -186,7 +192,10 @@ class Recommender(RecommenderNetwork, Pretrained):
         return self.decoder.all_log_probabilities(states, self.trie)[:, self._paths[:, -1]]
 
     def _last_states(self, histories: Tensor) -> Tensor:
-        """The states ``(B, width)`` at the end of ``histories (B, H)``, where -1 is left out."""
+        """What the decoder needs of ``histories (B, H)``, where -1 is left out.
+
+        The states ``(B, width)`` after the last items, or for T5 the codes ``(B, T, num_stages)`` of these items.
+        """
         there = histories >= 0
         # Stable: the items keep their order, and the padding comes last.
         ended = histories.gather(1, (~there).long().argsort(dim=1, stable=True))
@@ -194,7 +203,10 @@ class Recommender(RecommenderNetwork, Pretrained):
         first = (count - self.config.history).clamp(min=0)
         length = int((count - first).max())
         place = (first.unsqueeze(1) + torch.arange(length, device=ended.device)).clamp(max=ended.shape[1] - 1)
-        states = self.states(ended.gather(1, place))
+        items = ended.gather(1, place)
+        if self.config.generator == "t5":
+            return self.codes_of(items)
+        states = self.states(items)
         return states[torch.arange(len(states), device=states.device), count - first - 1]
 
     def _mask(self, histories: Tensor, k: int, exclude_seen: bool, allowed: Tensor | None) -> Tensor | None:

@@ -1,20 +1,24 @@
-"""Recommendations for a table of users, batch by batch."""
+"""Recommendations for a table of users, part by part."""
 
-import os
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from pyarrow import parquet
 
-from ghrq.data.outputs import replacing
+from ghrq.data.parts import Parts
 from ghrq.data.tables import open_source
 from ghrq.data.tables.columns import checked_name
 from ghrq.models.recommender import Recommender, Way, left_filled
 from ghrq.system.errors import UserError
+from ghrq.system.pretrained import digest
 from ghrq.system.progress import Progress
+
+# Users of a part.
+_PART = 8192
 
 
 class Served(NamedTuple):
@@ -43,6 +47,9 @@ def recommend_table(
 ) -> Served:
     """Write the k best items of every user of a table to the Parquet file ``out``, atomically.
 
+    Finished parts are kept in the folder ``out.parts`` until all are there: the same call after the process was killed
+    goes on where it was, and writes the same file.
+
     ``source`` (Parquet or JSON lines) has a row for each user: the column ``user``, and ``history``, a list of keys of
     items, the oldest first. ``out`` gets ``user``, and the lists ``items`` (keys), ``titles`` if the model has some,
     and ``scores``, the best first. With ``skip_unknown``, items that the model does not know are ignored, and users
@@ -60,36 +67,57 @@ def recommend_table(
     lists = pa.list_(pa.string())
     fields = [table.schema.field(user), pa.field("items", lists), *([pa.field("titles", lists)] if titles else [])]
     schema = pa.schema([*fields, pa.field("scores", pa.list_(pa.float32()))])
-    users = skipped = unknown = row = 0
-    with (
-        replacing(out) as temporary,
-        temporary.open("wb") as file,
-        progress.bar("recommending", table.rows, unit="users") as bar,
-        parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer,
-    ):
-        for batch in table.read([user, history]):
-            numbers, lengths = _numbers(batch.column(1), keys)
-            missing = numbers < 0
-            filled = left_filled(numbers, lengths)
-            empty = ~(filled >= 0).any(1)
-            if not skip_unknown and (bool(missing.any()) or bool(empty.any())):
-                raise _unknown(source, batch, row, numbers, lengths, empty)
-            kept = (~empty).nonzero().squeeze(1)
-            found = model.rank(filled[kept], k, by=by, exclude_seen=exclude_seen, beam=beam)
-            items = pa.array(found.items.flatten().numpy())
-            ends = pa.array(range(0, k * len(kept) + 1, k), pa.int32())
-            columns = [batch.column(0).take(pa.array(kept.numpy())), keys.take(items)]
-            columns += [] if names is None else [names.take(items)]
-            columns.append(pa.array(found.scores.flatten().float().numpy()))
-            lists_of = [columns[0], *(pa.ListArray.from_arrays(ends, column) for column in columns[1:])]
-            writer.write_batch(pa.record_batch(lists_of, schema=schema))
-            users, skipped = users + len(kept), skipped + int(empty.sum())
-            unknown, row = unknown + int(missing.sum()), row + len(batch)
-            bar.advance(len(batch))
-        writer.close()
-        file.flush()
-        os.fsync(file.fileno())
-    return Served(users, skipped, unknown)
+    settings = {"k": k, "by": by, "exclude_seen": exclude_seen, "beam": beam, "skip_unknown": skip_unknown}
+    model_of = digest(json.dumps(model._saved_config()), model.state_dict())
+    job = settings | {"columns": [user, history], "model": model_of, "source": _identity(source), "rows": _PART}
+    parts = Parts(out, schema, job)
+    done = len(parts)
+    try:
+        with progress.bar("recommending", table.rows, unit="users") as bar:
+            bar.advance(min(done * _PART, table.rows))
+            for part, batch in enumerate(_batches(table.read([user, history], done * _PART)), start=done):
+                numbers, lengths = _numbers(batch.column(1), keys)
+                missing = numbers < 0
+                filled = left_filled(numbers, lengths)
+                empty = ~(filled >= 0).any(1)
+                if not skip_unknown and (bool(missing.any()) or bool(empty.any())):
+                    raise _unknown(source, batch, part * _PART, numbers, lengths, empty)
+                kept = (~empty).nonzero().squeeze(1)
+                found = model.rank(filled[kept], k, by=by, exclude_seen=exclude_seen, beam=beam)
+                items = pa.array(found.items.flatten().numpy())
+                ends = pa.array(range(0, k * len(kept) + 1, k), pa.int32())
+                columns = [batch.column(0).take(pa.array(kept.numpy())), keys.take(items)]
+                columns += [] if names is None else [names.take(items)]
+                columns.append(pa.array(found.scores.flatten().float().numpy()))
+                lists_of = [columns[0], *(pa.ListArray.from_arrays(ends, column) for column in columns[1:])]
+                served = Served(len(kept), int(empty.sum()), int(missing.sum()))
+                parts.add(pa.record_batch(lists_of, schema=schema), served._asdict())
+                bar.advance(len(batch))
+        total = Served(*(sum(note[name] for note in parts.notes()) for name in Served._fields))
+        parts.join()
+    except UserError:
+        parts.remove_if_empty()
+        raise
+    return total
+
+
+def _batches(given: Iterator[Any]) -> Iterator[Any]:
+    """The same rows in record batches of ``_PART``, the last smaller: a part never depends on where reading began."""
+    waiting: list[Any] = []
+    for batch in given:
+        waiting.append(batch)
+        while sum(map(len, waiting)) >= _PART:
+            whole = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+            yield whole[:_PART]
+            waiting = [whole[_PART:]]
+    if sum(map(len, waiting)):
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+
+
+def _identity(source: Path) -> list[Any]:
+    """What tells a table from another one: names, sizes and times of its files."""
+    paths = sorted(source.glob("*.parquet")) if source.is_dir() else [source]
+    return [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
 def _numbers(histories: Any, keys: Any) -> tuple[torch.Tensor, torch.Tensor]:

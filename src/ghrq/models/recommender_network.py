@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from ghrq.ids import PrefixTrie
 from ghrq.nets.causal_encoder import CausalEncoder
 from ghrq.nets.code_decoder import CodeDecoder
+from ghrq.nets.t5_generator import T5Generator
 from ghrq.system.errors import UserError
 from ghrq.system.settings import Count, Positive, Section
 
 Input = Literal["codes", "text", "item"]
 Output = Literal["codes", "items"]
+Generator = Literal["states", "t5"]
 
 
 class RecommenderConfig(Section):
@@ -34,6 +36,9 @@ class RecommenderConfig(Section):
     """What an item of a history is the sum of: embeddings of its codes, a map of its text, an embedding of its own."""
     outputs: tuple[Output, ...] = ("codes", "items")
     """What it predicts: the codes of the next item, the next item as a whole, or both."""
+    generator: Generator = "states"
+    """``states``: a causal Transformer over items gives states, and an MLP for each stage predicts codes of them.
+    ``t5``: the T5 of transformers over the codes of the items, as in the paper; inputs and outputs are codes alone."""
     history: Positive = 50
     """Last items of a history that it looks at."""
     width: Positive = 128
@@ -86,6 +91,17 @@ class RecommenderNetwork(nn.Module):
         self.register_buffer("text_map", torch.zeros(config.text_dim, components))
         if vectors is not None:
             self._reduce(vectors.float())
+        if config.generator == "t5":
+            self.decoder: CodeDecoder | T5Generator = T5Generator(
+                config.sizes, width, config.layers, config.heads, config.feedforward, config.dropout
+            )
+        else:
+            self._make_layers(config)
+        self.register_load_state_dict_post_hook(RecommenderNetwork._forget)
+
+    def _make_layers(self, config: RecommenderConfig) -> None:
+        """The layers from items to states, and from states to codes."""
+        count, components, width = len(config.keys), self.text.shape[1], config.width
         if "codes" in config.inputs:
             self.code_embedding = _small(nn.Embedding(sum(config.sizes), width), self._scale)
         if "text" in config.inputs:
@@ -100,7 +116,6 @@ class RecommenderNetwork(nn.Module):
         )
         if "codes" in config.outputs:
             self.decoder = CodeDecoder(width, config.sizes, config.hidden)
-        self.register_load_state_dict_post_hook(RecommenderNetwork._forget)
 
     def __len__(self) -> int:
         """The number of items."""
@@ -123,6 +138,10 @@ class RecommenderNetwork(nn.Module):
     def states(self, items: Tensor, drop: float = 0.0) -> Tensor:
         """The states ``(B, T, width)`` after each item of ``items (B, T)``, where -1 is padding at the end."""
         return self.encoder(self.embed(items.clamp(min=0), drop))
+
+    def codes_of(self, items: Tensor) -> Tensor:
+        """The codes ``(..., num_stages)`` of ``items (...)``, -1 for -1."""
+        return self.codes[items.clamp(min=0)].masked_fill((items < 0).unsqueeze(-1), -1)
 
     @cached_property
     def trie(self) -> PrefixTrie:
@@ -179,6 +198,8 @@ def _small(embedding: nn.Embedding, scale: float) -> nn.Embedding:
 def _check_parts(config: RecommenderConfig) -> None:
     if not config.inputs or not config.outputs:
         raise ValueError("a recommender needs at least one of inputs and one of outputs")
+    if config.generator == "t5" and (config.inputs, config.outputs) != (("codes",), ("codes",)):
+        raise ValueError("generator t5 has codes alone as inputs and as outputs")
     if not config.sizes and "codes" in (*config.inputs, *config.outputs):
         raise ValueError("inputs or outputs name codes, but there are no codes: leave them out, or give sizes")
     if not config.text_dim and "text" in config.inputs:

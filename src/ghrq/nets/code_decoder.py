@@ -92,6 +92,17 @@ class CodeDecoder(nn.Module):
             prefix = prefix.index_select(0, parent) + self._embedded(codes, stage)
         return total
 
+    def logits(self, states: Tensor, codes: Tensor) -> list[Tensor]:
+        """For each stage ``(B, size)``: the logits of its codes after ``states (B, width)`` and the codes before it.
+
+        ``codes (B, num_stages - 1)`` int64. No trie is asked.
+        """
+        found = [self.stages[0](states)]
+        for stage, mlp in enumerate(self.stages[1:]):
+            states = states + self._embedded(codes[:, stage], stage)
+            found.append(mlp(states))
+        return found
+
     def _children(self, prefix: Tensor, nodes: Tensor, stage: int, trie: PrefixTrie) -> "_Children":
         """The children of ``nodes (R,)`` and their log-probabilities; ``prefix (R, width)`` are states plus codes."""
         first, count = trie.span(nodes, stage)

@@ -149,10 +149,12 @@ def lines(
     *,
     log: bool = False,
     depths: bool = False,
+    ticks: Sequence[str] = (),
 ) -> Figure:
     """A line for each series; ``labels`` of the x and the y axis, ``log`` for a logarithmic y.
 
-    ``depths``: x counts codes, so ticks are at whole numbers and points are marked.
+    ``depths``: x counts codes, so ticks are at whole numbers and points are marked. ``ticks``: the same, and names for
+    x = 0, 1, ….
     """
 
     def draw(axes: Any) -> None:
@@ -162,7 +164,7 @@ def lines(
                 series.x,
                 y,
                 color=look.colour,
-                marker=look.marker if depths else None,
+                marker=look.marker if depths or ticks else None,
                 dashes=(4, 2) if series.note else (),
                 label=f"{look.label}{series.note}",
             )
@@ -179,6 +181,8 @@ def lines(
             axes.yaxis.set_minor_formatter(ticker.NullFormatter())
         if depths:
             axes.set_xticks(sorted({x for series in given for x in series.x}))
+        if ticks:
+            axes.set_xticks(range(len(ticks)), ticks)
         axes.grid(axis="x", visible=False)
 
     return draw_figure(name, title, caption, 3.6, draw)

@@ -32,8 +32,8 @@ def label_of(label: str | float, axis: str = "") -> str:
 
 
 def looks(names: Sequence[str]) -> list[Look]:
-    """The look of each name: that of the kind, or else the colours of the palette in turn."""
-    palette = list(KINDS.values())
+    """The look of each name: that of the kind, or else the colours that no kind among them has, in turn."""
+    palette = [look for kind, look in KINDS.items() if kind not in names] or list(KINDS.values())
     others = [name for name in dict.fromkeys(names) if name not in KINDS]
     free = {name: palette[i % len(palette)] for i, name in enumerate(others)}
     return [KINDS[name] if name in KINDS else free[name]._replace(label=name) for name in names]

@@ -273,6 +273,15 @@ def _is_format(config: Path, form: Format) -> bool:
     return config.is_file() and files.read_json(config, "remove it").get("format") == form.name
 
 
+def digest(name: str, weights: dict[str, Tensor]) -> str:
+    """A SHA-256 of ``name`` and all ``weights``, whatever their device and order."""
+    found = hashlib.sha256(name.encode())
+    for key, tensor in sorted(weights.items()):
+        found.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().numpy().data)
+    return found.hexdigest()
+
+
 def checksum(config: dict[str, Any]) -> str:
     """The checksum of what a config says, whatever its layout."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()

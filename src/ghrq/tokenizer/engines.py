@@ -1,6 +1,6 @@
 """The engines that fit a model: residual k-means, or training an autoencoder around the quantizer.
 
-Both fit everything in a model except its standardisation: ``fit`` from scratch on all rows, ``begin`` on the first of
+All fit everything in a model except its standardisation: ``fit`` from scratch on all rows, ``begin`` on the first of
 many batches of rows, ``update`` on one more batch, in one pass.
 Randomness comes from torch's global generator and from the ``random`` argument.
 """
@@ -57,11 +57,13 @@ class KMeans:
 
 
 class Autoencoder:
-    """The RQ-VAE: encoder, quantizer and decoder are trained to reconstruct vectors.
+    """Encoder, quantizer and decoder are trained to reconstruct vectors.
 
     Encoder and decoder begin as principal components, and k-means initializes the codebooks: so training begins about
-    where the k-means engine ends.
+    where the k-means engine ends. In ``fit`` the learning rates decay linearly to 0.
     """
+
+    _decays = True
 
     def __init__(self, model: Model, settings: Settings) -> None:
         self._model, self._settings = model, settings
@@ -75,9 +77,9 @@ class Autoencoder:
         model.quantizer.attach(self._optimizer)
 
     def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
-        """Train for all epochs; the learning rate decays linearly to 0."""
+        """Train for all epochs."""
         self._start(rows, random)
-        self._train(rows, random, self._settings.epochs, decay=True)
+        self._train(rows, random, self._settings.epochs, decay=self._decays)
 
     def begin(self, rows: ArrayRows, random: np.random.Generator) -> None:
         """One epoch."""
@@ -120,7 +122,8 @@ class Autoencoder:
         z = model.encoder(vectors)
         _check_finite(z)
         z_hat, _, quantizer_loss = model.quantizer(z)
-        loss = F.mse_loss(model.decoder(z_hat), vectors) + self._settings.quantizer_weight * quantizer_loss
+        error, settings = F.mse_loss(model.decoder(z_hat), vectors), self._settings
+        loss = settings.reconstruction_weight * error + settings.quantizer_weight * quantizer_loss
         _check_finite(loss)
         self._optimizer.zero_grad()
         loss.backward()
@@ -129,8 +132,17 @@ class Autoencoder:
         return float(loss.detach())
 
 
+class RQVAE(Autoencoder):
+    """The RQ-VAE as papers describe it: networks and codes begin at random, the learning rates are constant."""
+
+    _decays = False
+
+    def _start(self, rows: ArrayRows, random: np.random.Generator) -> None:
+        """Everything is random already."""
+
+
 Engine = KMeans | Autoencoder
-ENGINES: dict[EngineName, type[Engine]] = {"kmeans": KMeans, "autoencoder": Autoencoder}
+ENGINES: dict[EngineName, type[Engine]] = {"kmeans": KMeans, "autoencoder": Autoencoder, "rq-vae": RQVAE}
 
 
 def _check_finite(x: Tensor) -> None:

@@ -1,6 +1,5 @@
 """The module inside a fitted tokenizer, and its settings."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,12 +14,14 @@ from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.kinds import Kind
 from ghrq.system import memory
 from ghrq.system.checks import at_least, inside, one_of
+from ghrq.system.pretrained import digest
 from ghrq.tokenizer.standard import Standard
 
-EngineName = Literal["kmeans", "autoencoder"]
+EngineName = Literal["kmeans", "autoencoder", "rq-vae"]
 
-# Small groups of embeddings are meaningful: only codes that are almost never used are revived.
-_REVIVE_BELOW = 0.01
+# Small groups of embeddings are meaningful: only codes that are almost never used are revived. Codes that begin at
+# random are mostly far from all vectors: those of an RQ-VAE are revived sooner.
+_REVIVE_BELOW, _REVIVE_RANDOM_BELOW = 0.01, 0.1
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,14 @@ class Settings:
     quantizer_weight: float = 0.1
     commitment_weight: float = 0.25
     codebook_rate: float | None = None
+    reconstruction_weight: float = 1.0
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
         one_of("engine", self.engine, get_args(EngineName))
         for name in ("num_stages", "codebook_size", "iterations", "latent_dim", "epochs", "batch_size"):
             at_least(name, getattr(self, name), 1, whole=True)
-        for name in ("curvature", "learning_rate", "quantizer_weight", "commitment_weight"):
+        for name in ("curvature", "learning_rate", "quantizer_weight", "commitment_weight", "reconstruction_weight"):
             at_least(name, getattr(self, name), 0)
         if self.codebook_rate is not None:
             at_least("codebook_rate", self.codebook_rate, 0)
@@ -86,23 +88,25 @@ class LinearPlusMLP(MLP):
 class Model(nn.Module):
     """Vectors -> standardised -> encoder -> quantizer, and back.
 
-    With ``engine="kmeans"`` encoder and decoder are the identity. ``seen ()`` counts the rows it was fitted on.
+    With ``engine="kmeans"`` encoder and decoder are the identity, with ``"rq-vae"`` plain MLPs. ``seen ()``
+    counts the rows it was fitted on.
     """
 
     seen: Tensor
 
     def __init__(self, features: int, settings: Settings) -> None:
         super().__init__()
-        network = settings.engine == "autoencoder"
+        network, plain = settings.engine != "kmeans", settings.engine == "rq-vae"
+        made = MLP if plain else LinearPlusMLP
         sizes = [features, *settings.hidden, settings.latent_dim]
         if network:
-            weights = features * settings.latent_dim + sum(given * made for given, made in pairwise(sizes))
+            weights = features * settings.latent_dim + sum(given * to for given, to in pairwise(sizes))
             told = f"networks of hidden={settings.hidden}, latent_dim={settings.latent_dim}"
             memory.check_room(2 * 4 * weights, told, "lower one of them")
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.standard = Standard(features)
-        self.encoder: nn.Module = LinearPlusMLP(sizes) if network else nn.Identity()
-        self.decoder: nn.Module = LinearPlusMLP(sizes[::-1]) if network else nn.Identity()
+        self.encoder: nn.Module = made(sizes) if network else nn.Identity()
+        self.decoder: nn.Module = made(sizes[::-1]) if network else nn.Identity()
         # Scale control in flat space, too, where it only changes units: so losses have the same weight everywhere.
         self.quantizer = ResidualQuantizer(
             settings.latent_dim if network else features,
@@ -112,8 +116,8 @@ class Model(nn.Module):
             settings.curvature,
             settings.commitment_weight,
             codebook_update="gradient" if network else "ema",
-            revive_below=_REVIVE_BELOW,
-            radius=settings.radius,
+            revive_below=_REVIVE_RANDOM_BELOW if plain else _REVIVE_BELOW,
+            radius=None if plain else settings.radius,
         )
 
     def latent(self, x: Tensor) -> Tensor:
@@ -127,12 +131,8 @@ class Model(nn.Module):
     def fingerprint(self) -> str:
         """A SHA-256 of the parameters: equal if codes mean the same, whenever and wherever the model was made."""
         rq = self.quantizer
-        digest = hashlib.sha256(f"{rq.curvature!r} {rq.aggregation}".encode())
-        for name, tensor in sorted(self.state_dict().items()):
-            if name != "seen":
-                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                digest.update(tensor.cpu().contiguous().numpy())
-        return digest.hexdigest()
+        weights = {name: tensor for name, tensor in self.state_dict().items() if name != "seen"}
+        return digest(f"{rq.curvature!r} {rq.aggregation}", weights)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any) -> None:
         networks = {

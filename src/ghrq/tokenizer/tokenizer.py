@@ -49,14 +49,16 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         codebook_size: number of codes of each stage; ``fit`` needs at least as many rows.
         engine: ``"kmeans"``, residual k-means on the ball (seconds to minutes for 100,000 vectors), or
             ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about five times as long. It fits the
-            rows of ``fit`` more closely, and other rows no better.
+            rows of ``fit`` more closely, and other rows no better. ``"rq-vae"`` is that of the paper, for comparison:
+            networks and codes begin at random, the learning rate is constant, vectors are not scaled to ``radius``; it
+            needs hundreds of epochs.
         curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. The scaling to ``radius`` cancels any
             other value.
         radius: vectors are scaled to this median radius on the ball. Small ones are close to flat space.
         standardize: subtract the mean of each feature and divide by one scale, see
             :class:`ghrq.tokenizer.standard.Standard`. Mean and scale are saved with the model.
         iterations: of k-means, at most.
-        hidden: layer sizes of the autoencoder's encoder; its decoder has them reversed.
+        hidden: layer sizes of the autoencoder's (and RQ-VAE's) encoder; its decoder has them reversed.
         latent_dim: size of the vectors that the autoencoder quantizes.
         epochs: of the autoencoder's training in ``fit``.
         batch_size: rows of one training step of the autoencoder, and of one step of ``partial_fit``.
@@ -66,6 +68,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             much it stays too close.
         commitment_weight: of the commitment in the quantizer's loss.
         codebook_rate: learning rate of the codebooks in the autoencoder; by default the same as ``learning_rate``.
+        reconstruction_weight: of the mean squared error in the autoencoder's loss.
         seed: the same seed and rows give the same tokenizer. The global random state is neither used nor changed.
 
     Attributes:
@@ -104,6 +107,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         quantizer_weight: float = 0.1,
         commitment_weight: float = 0.25,
         codebook_rate: float | None = None,
+        reconstruction_weight: float = 1.0,
         seed: int = 0,
     ) -> None:
         self.kind = kind
@@ -122,6 +126,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         self.quantizer_weight = quantizer_weight
         self.commitment_weight = commitment_weight
         self.codebook_rate = codebook_rate
+        self.reconstruction_weight = reconstruction_weight
         self.seed = seed
 
     # --- fitting -------------------------------------------------------------------------------------------

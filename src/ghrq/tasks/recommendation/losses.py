@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from ghrq.ids import PrefixTrie
 from ghrq.models.recommender import Recommender
+from ghrq.nets.code_decoder import CodeDecoder
+from ghrq.nets.t5_generator import T5Generator
 
 
 class RecommenderLosses(nn.Module):
@@ -45,6 +47,7 @@ class RecommenderLosses(nn.Module):
         states, target = model.states(inputs, self.item_dropout)[there], targets[there]
         losses = {}
         if self.trie is not None:
+            assert isinstance(model.decoder, CodeDecoder)
             self.trie = self.trie.to(target.device)
             scores = model.decoder.log_probability(states, model.codes[target], self.paths[target], self.trie)
             losses["codes"] = -scores.mean()
@@ -60,3 +63,26 @@ class RecommenderLosses(nn.Module):
         wrong = states @ model.embed(drawn, self.item_dropout).T + correction
         wrong = wrong.masked_fill(drawn == target.unsqueeze(1), -torch.inf)
         return (torch.cat((right, wrong), dim=1).logsumexp(1) - right.squeeze(1)).mean()
+
+
+class T5Losses(nn.Module):
+    """The recommender with T5 as it is trained: the last item of a sequence is predicted from those before it.
+
+    Args:
+        model: the recommender.
+
+    """
+
+    def __init__(self, model: Recommender) -> None:
+        super().__init__()
+        self.recommender = model
+
+    def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The loss of sequences ``items (B, T + 1)``, -1 where one has ended, in nats an item."""
+        items, model = batch["items"], self.recommender
+        assert isinstance(model.decoder, T5Generator)
+        last = (items >= 0).sum(1, keepdim=True) - 1
+        target = model.codes[items.gather(1, last).squeeze(1)]
+        histories = model.codes_of(items.scatter(1, last, -1)[:, :-1])
+        loss = -model.decoder.log_probabilities(histories, target).sum(1).mean()
+        return {"loss": loss, "codes": loss.detach()}

@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from ghrq.models.recommender_network import Input, Output
+from ghrq.models.recommender_network import Generator, Input, Output
 from ghrq.quantizer.kinds import Kind
 from ghrq.system.settings import Count, Positive, Rate, Section, Share
+from ghrq.tokenizer.model import EngineName
 from ghrq.training.recipe import Recipe, Transformer
 
 
@@ -61,11 +62,11 @@ class ItemQuantizer(Section):
     kind: Kind = "ghrq"
     num_stages: Positive = 4
     codebook_size: Annotated[int, Field(ge=2)] = 256
-    engine: Literal["kmeans", "autoencoder"] = "kmeans"
+    engine: EngineName = "kmeans"
     radius: Annotated[float, Field(gt=0, lt=1)] = 0.5
     iterations: Positive = 10
     hidden: tuple[Positive, ...] = (512, 256, 128)
-    """Of the autoencoder, as are the next ones."""
+    """Of the autoencoder and the RQ-VAE, as are the next ones."""
     latent_dim: Positive = 256
     epochs: Positive = 20
     batch_size: Positive = 1024
@@ -74,6 +75,7 @@ class ItemQuantizer(Section):
     """None is that of the network."""
     quantizer_weight: Annotated[float, Field(ge=0)] = 0.1
     commitment_weight: Annotated[float, Field(ge=0)] = 0.25
+    reconstruction_weight: Annotated[float, Field(ge=0)] = 1.0
     standardize: bool = True
 
 
@@ -90,6 +92,7 @@ class RecommenderSection(Transformer):
     components: Positive = 256
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = ("codes", "text", "item")
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = ("codes", "items")
+    generator: Generator = "states"
     item_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the items whose own embedding is left out in a step; without it new items cannot be recommended."""
     negatives: Positive = 512

@@ -12,7 +12,7 @@ from ghrq.metrics.next_item import paired_bootstrap, recall_ndcg
 from ghrq.report import Baseline, Column, Table
 from ghrq.report.curves import Curve, training_figures
 from ghrq.report.examples import Examples, Lists
-from ghrq.report.figures import Gallery
+from ghrq.report.figures import ChartLine, Figure, Gallery, lines
 from ghrq.report.grid import Block, Entry, Grid, Row
 from ghrq.report.kinds import KINDS, label_of
 from ghrq.report.page import Page, PageSection
@@ -208,7 +208,7 @@ def page(title: str, study: StudyResults) -> Page:
             PageSection("Generating codes", [main, CODES_UNSEEN.fill(study), RERANKED.fill(study)]),
             PageSection("With the item head", [HYBRID.fill(study), both, ITEMS.fill(study), alone]),
             PageSection("Who wins", [DIFFERENCES.fill(study)]),
-            PageSection("Rare and new items", [SLICES.fill(study)]),
+            PageSection("Rare and new items", [Gallery(list(popularity_figures(study))), SLICES.fill(study)]),
             PageSection("The IDs", [IDS.fill(study)]),
             PageSection("Five users", [_examples(study)], ["Evenly spaced, not chosen: most recommendations miss."]),
             PageSection(
@@ -218,6 +218,34 @@ def page(title: str, study: StudyResults) -> Page:
             ),
         ],
     )
+
+
+_WAYS = {"codes": "generated codes", "items": "the item head", "hybrid": "both"}
+
+
+def popularity_figures(study: StudyResults) -> Iterator[Figure]:
+    """For each way to rank: how many targets are found, by how often they occur in training."""
+    for way, shown in _WAYS.items():
+        series: list[ChartLine] = []
+        slices: list[tuple[str, int]] = []
+        for group in study.groups:
+            found = value_at(group.first, f"slices.{way}")
+            with suppress(LookupError, TypeError, AttributeError):  # of a results.json that somebody changed
+                names = [(str(each["name"]), int(each["users"])) for each in found]
+                slices = slices or names
+                hits = [group.number(f"slices.{way}.{place}.recall@10") for place in range(len(names))]
+                if names == slices and any(hits):
+                    there = [place for place, value in enumerate(hits) if value]
+                    series.append(ChartLine(group.kind, there, [hits[place] for place in there]))
+        if series:
+            yield lines(
+                f"popularity-{way}",
+                f"Found among 10, by {shown}",
+                "By how often the target occurs in training, with the number of test users; seen items removed.",
+                ("occurrences of the target in training", "R@10"),
+                series,
+                ticks=[f"{name}\n({users:,})" for name, users in slices],
+            )
 
 
 def _described(recipe: RecommendationRecipe) -> dict[str, str]:

@@ -24,11 +24,13 @@ _SOURCES: Mapping[Label, Mapping[str, Any]] = {
 _ABLATIONS: Mapping[Label, Mapping[str, Any]] = {
     kind: {"quantizer.kind": kind} for kind in ("hra-only", "dhste-only", "calibrated")
 }
+_WITH_CODES: Mapping[Label, Mapping[str, Any]] = {label: keys for label, keys in _SOURCES.items() if label != SASREC}
 _FEW: Mapping[Label, Mapping[str, Any]] = {label: _SOURCES[label] for label in ("ghrq", "euclidean", RANDOM, SASREC)}
 
 STUDY = Study(
     [
         Part("recommendation/demo", [Axis("kind", _FEW, grid=_ABLATIONS)], budgets=["demo"]),
         Part("recommendation/cpu", [Axis("kind", _SOURCES, grid=_ABLATIONS)], budgets=["cpu"]),
+        Part("recommendation/paper", [Axis("kind", _WITH_CODES, grid=_ABLATIONS)], budgets=["paper"]),
     ]
 )

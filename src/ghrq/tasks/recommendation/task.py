@@ -7,16 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ghrq.data.interactions import Interactions
 from ghrq.models.recommender import Recommender
 from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system import processes
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, require
 from ghrq.system.progress import Progress
 from ghrq.tasks.recommendation import evaluation
 from ghrq.tasks.recommendation.item_ids import ItemIds, ids_of, load, tokenizer_of
-from ghrq.tasks.recommendation.losses import RecommenderLosses
+from ghrq.tasks.recommendation.losses import RecommenderLosses, T5Losses
 from ghrq.tasks.recommendation.recipe import RecommendationRecipe
 from ghrq.tasks.recommendation.report import TABLES, page
 from ghrq.tasks.recommendation.study import STUDY
@@ -61,6 +62,10 @@ class Recommendation(Task):
             )
         if recipe.ids.source == "none" and "codes" in (*settings.inputs, *settings.outputs):
             raise UserError("ids.source=none: leave 'codes' out of recommender.inputs and recommender.outputs")
+        if settings.generator == "t5":
+            if (settings.inputs, settings.outputs) != (("codes",), ("codes",)):
+                raise UserError('recommender.generator=t5: set recommender.inputs and recommender.outputs to ["codes"]')
+            require("transformers", "rec")
         if recipe.ids.source == "tokenizer" and len(data.items) < recipe.quantizer.codebook_size:
             raise UserError(
                 f"quantizer.codebook_size = {recipe.quantizer.codebook_size}: {len(data.items)} items are too few for "
@@ -108,7 +113,7 @@ class Recommendation(Task):
         processes.from_main(None)  # the others wait for it
         return Tokenizer.load(folder)
 
-    def _losses(self) -> RecommenderLosses:
+    def _losses(self) -> RecommenderLosses | T5Losses:
         settings, data = self.recipe.recommender, self.data
         text = data.vectors if "text" in settings.inputs else None
         config = RecommenderConfig(
@@ -120,18 +125,19 @@ class Recommendation(Task):
         )
         codes = None if self.ids is None else self.ids.codes
         self.recommender = Recommender(config, codes, text, self.split.train.counts() > 0)
+        if settings.generator == "t5":
+            return T5Losses(self.recommender)
         return RecommenderLosses(self.recommender, settings.negatives, settings.item_dropout)
 
     def _stage(self, model: KeepBest[Recommender]) -> Stage:
         settings, train = self.recipe.recommender, self.split.train
-        lengths = train.lengths.clamp(max=settings.history + 1)
-        users = (lengths > 1).nonzero().squeeze(1)
+        ends, lengths = _sequences(train, settings.history + 1, every_prefix=settings.generator == "t5")
         every, epochs = self.recipe.evaluation.validate_every, settings.epochs
 
         def take(rows: Tensor) -> dict[str, Tensor]:
-            count = lengths[users[rows]]
+            count = lengths[rows]
             place = torch.arange(int(count.max()))
-            first = train.starts[users[rows] + 1] - count
+            first = ends[rows] - count
             items = train.sequence[(first.unsqueeze(1) + place).clamp(max=len(train.sequence) - 1)]
             return {"items": items.masked_fill(place >= count.unsqueeze(1), -1)}
 
@@ -148,13 +154,27 @@ class Recommendation(Task):
             "recommender",
             model,
             torch.optim.AdamW(parameters, lr=settings.rate, betas=(0.9, 0.98), weight_decay=settings.decay, fused=True),
-            rows=len(users),
+            rows=len(ends),
             batch=settings.batch,
             epochs=epochs,
             seed=self.recipe.seed,
             take=take,
-            lengths=lengths[users],
+            lengths=lengths,
             decay=partial(cosine_decay, warmup=settings.warmup),
             validate=validate,
             clip=1.0,
         )
+
+
+def _sequences(train: Interactions, longest: int, every_prefix: bool) -> tuple[Tensor, Tensor]:
+    """What is trained on: ends in ``train.sequence``, and lengths, from 2 to ``longest``; both ``(rows,)``.
+
+    The last items of each user, where every item is predicted; or, where only the last one is, those of every prefix.
+    """
+    lengths = train.lengths
+    ends = train.starts[1:]
+    if every_prefix:
+        ends = torch.arange(1, len(train.sequence) + 1)
+        lengths = ends - torch.repeat_interleave(train.starts[:-1], lengths)
+    kept = lengths > 1
+    return ends[kept], lengths[kept].clamp(max=longest)
