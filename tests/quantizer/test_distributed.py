@@ -50,10 +50,12 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
+        {"kind": "ghrq"},
         {"kind": "naive"},
-        {"codebook_update": "ema"},
-        {"scale_control": True, "codebook_dim": 4, "depth_dropout": True},
+        {"kind": "ghrq", "codebook_update": "ema"},
+        {"kind": "ghrq", "scale_control": True, "codebook_dim": 4, "depth_dropout": True},
+        {"kind": "calibrated", "codebook_dim": 4, "depth_dropout": True, "centre": True},
+        {"kind": "calibrated", "curvature": "learn", "codebook_dim": 4, "depth_dropout": True},
     ],
     ids=str,
 )

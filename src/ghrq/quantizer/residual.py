@@ -387,7 +387,7 @@ class ResidualQuantizer(Coder, Pretrained):
             revive(self.codebooks, dead, routed.residuals, weights)
             self.usage.reset(dead)
             if self.midpoints is not None:
-                self.midpoints.restart(self.codebooks, dead, weights.sum(0))
+                self.midpoints.restart(self.codebooks, dead, distributed.mean_(weights.sum(0)))
 
     def _loss(self, routed: Routed, scale: EncoderScale | None) -> Tensor:
         loss = self.commitment_weight * routed.commitment_loss.sum()
