@@ -53,7 +53,6 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
         {"kind": "ghrq"},
         {"kind": "naive"},
         {"kind": "ghrq", "codebook_update": "ema"},
-        {"kind": "ghrq", "scale_control": True, "codebook_dim": 4, "depth_dropout": True},
         {"kind": "calibrated", "codebook_dim": 4, "depth_dropout": True, "centre": True},
         {"kind": "calibrated", "curvature": "learn", "codebook_dim": 4, "depth_dropout": True},
     ],
