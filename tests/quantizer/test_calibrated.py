@@ -279,3 +279,12 @@ def test_rounding_errors_of_equal_vectors_are_no_scale():
     z = torch.randn(64, 8)
     rq(z)
     assert 1e-4 < rq.data_curvature < 1.0
+
+
+def test_the_limit_of_a_step_does_not_outlive_it():
+    rq = ResidualQuantizer(8, 16, 3)
+    rq.initialize(torch.randn(100, 8))
+    small = ResidualQuantizer(8, 16, 3)
+    small.initialize(1e-3 * torch.randn(100, 8))
+    rq.load_state_dict(small.state_dict())
+    assert rq.data_curvature == small.data_curvature

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from ghrq.data.ragged import last_of_each
 from ghrq.models.recommender_network import RecommenderConfig, RecommenderNetwork
 from ghrq.nets.code_decoder import CodeDecoder
 from ghrq.system.checks import at_least, one_of
@@ -299,15 +300,8 @@ class Recommender(RecommenderNetwork, Pretrained):
 
 
 def left_filled(numbers: Tensor, lengths: Tensor) -> Tensor:
-    """Rows of different ``lengths (B,)``, one after the other in ``numbers``, as ``(B, longest)``.
-
-    They are filled with -1 from the left.
-    """
-    ends, width = lengths.cumsum(0), max(1, int(lengths.max())) if len(lengths) else 1
-    place = ends.unsqueeze(1) - torch.arange(width, 0, -1)
-    inside = place >= (ends - lengths).unsqueeze(1)
-    padded = torch.cat((numbers, numbers.new_full((1,), -1)))
-    return torch.where(inside, padded[place.clamp(min=0)], -1)
+    """Histories of different ``lengths (B,)``, one after the other in ``numbers``, as ``(B, longest)``."""
+    return last_of_each(numbers, lengths, max(1, int(lengths.max())) if len(lengths) else 1)
 
 
 def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:

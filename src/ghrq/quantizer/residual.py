@@ -295,6 +295,8 @@ class ResidualQuantizer(Coder, Pretrained):
             if average is not None:
                 average.clear()
         self._follow(v, torch.full_like(v[:, 0], 1.0 / len(v)))
+        if self.scale is not None:
+            self.scale.unlimit()
         r, gap = self._to_ball(v)
         if self.curvature > 0.0 and float(gap.median()) < 1.0 - BOUNDARY_RADIUS**2:
             warnings.warn(

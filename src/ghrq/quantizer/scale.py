@@ -147,13 +147,14 @@ class EncoderScale(MovingAverage):
 
     def forward(self) -> Tensor:
         """The multiplier ``()``."""
-        return torch.minimum(self.average(), self.limit)
+        return torch.minimum(self.average(), self.limit) if self.training else self.average()
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        if not self.total.is_meta and not (self.forward() > _LEAST and 0.0 <= self.weight <= _HEAVIEST):
+        self.unlimit()
+        if not self.total.is_meta and not (self.average() > _LEAST and 0.0 <= self.weight <= _HEAVIEST):
             raise ValueError(
-                f"the encoder scale is {float(self.forward()):.3g}, its weight {float(self.weight):.3g}: not those of "
+                f"the encoder scale is {float(self.average()):.3g}, its weight {float(self.weight):.3g}: not those of "
                 "an average of finite vectors"
             )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ghrq.data.ragged import ranges, starts
+from ghrq.data.ragged import last_of_each, ranges, starts
 from ghrq.system.errors import UserError
 
 LEAST_ITEMS = 3
@@ -50,11 +50,7 @@ class Interactions:
 
     def last(self, length: int) -> Tensor:
         """int64 ``(n, length)``: the last items of each user, the newest at the end, filled with -1 from the left."""
-        place = self.starts[1:, None] - torch.arange(length, 0, -1)
-        inside = place >= self.starts[:-1, None]
-        # An entry more, so that there is one even if nobody has any.
-        padded = torch.cat((self.sequence, torch.full((1,), -1)))
-        return torch.where(inside, padded[place.clamp(min=0)], -1)
+        return last_of_each(self.sequence, self.lengths, length)
 
     def take(self, users: Tensor) -> "Interactions":
         """The sequences of ``users``, int64 ``(k,)``; the catalogue stays."""
