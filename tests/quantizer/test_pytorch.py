@@ -18,11 +18,16 @@ from ghrq.optim import RiemannianSGD
 from ghrq.quantizer import KINDS
 
 DIM = 8
-OPTIONS = [{}, {"codebook_update": "ema"}, {"codebook_dim": 4, "scale_control": True, "depth_dropout": True}]
+OPTIONS = [
+    {},
+    {"codebook_update": "ema"},
+    {"codebook_dim": 4, "scale_control": True, "depth_dropout": True},
+    {"codebook_update": "ema", "codebook_size": [8, 32, 16]},
+]
 
 
-def quantizer(kind="ghrq", **settings):
-    return ResidualQuantizer(DIM, 32, 3, kind=kind, **settings)
+def quantizer(kind="ghrq", codebook_size=32, **settings):
+    return ResidualQuantizer(DIM, codebook_size, 3, kind=kind, **settings)
 
 
 def vectors(n=200, scale=0.4):
@@ -85,7 +90,13 @@ class Decode(Encode):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "settings"), [("ghrq", {}), ("naive", {"codebook_dim": 4, "scale_control": True}), ("euclidean", {})]
+    ("kind", "settings"),
+    [
+        ("ghrq", {}),
+        ("naive", {"codebook_dim": 4, "scale_control": True}),
+        ("euclidean", {}),
+        ("calibrated", {"codebook_size": [8, 32, 16]}),
+    ],
 )
 def test_exports_encode_and_decode_and_onnx_runtime_gives_the_same_numbers(kind, settings, tmp_path):
     import onnxruntime
