@@ -59,6 +59,9 @@ def fit(
     codes: Annotated[
         Any, sizes_option("Codes to choose from in each stage: 256, or one number for each stage, 64,256,1024.")
     ] = "256",
+    balance: Annotated[
+        bool, typer.Option("--balance", help="Balanced k-means: codes of a stage are used about equally often.")
+    ] = False,
     engine: Annotated[
         Literal["kmeans", "autoencoder"],
         typer.Option(
@@ -103,7 +106,14 @@ def fit(
     vectors = bulk.sample(table, largest_size(codes), seed, progress)
     with _errors_name(items):
         tokenizer = Tokenizer(
-            kind=kind, num_stages=stages, codebook_size=codes, engine=engine, radius=radius, seed=seed, **given
+            kind=kind,
+            num_stages=stages,
+            codebook_size=codes,
+            engine=engine,
+            radius=radius,
+            balance=balance,
+            seed=seed,
+            **given,
         )
         tokenizer.fit(vectors)
         error = bulk.reconstruction_error(tokenizer, vectors)

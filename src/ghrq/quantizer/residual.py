@@ -296,11 +296,14 @@ class ResidualQuantizer(Coder, Pretrained):
         *,
         iterations: int = 10,
         each_stage: Callable[[], object] | None = None,
+        balance: bool = False,
     ) -> list[float]:
         """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least as many vectors as codes.
 
         Sets the encoder scale too. With several processes, those of the first process are used.
-        ``each_stage`` is called after each stage: for a progress bar.
+        ``each_stage`` is called after each stage: for a progress bar. ``balance`` takes centres of groups of nearly
+        equal size (:mod:`ghrq.geometry.balance`), so that codes are chosen nearly equally often; a vector still gets
+        its nearest code.
 
         Returns:
             The perplexity of each stage; a warning says if one uses less than a tenth of its codes.
@@ -327,7 +330,7 @@ class ResidualQuantizer(Coder, Pretrained):
                 "scale them down, or set a radius (that of calibrated is 0.15)",
                 stacklevel=3,  # past the decorator
             )
-        start = kmeans_codebooks(r, gap, self.sizes, self.curvature, self.aggregation, iterations, each_stage)
+        start = kmeans_codebooks(r, gap, self.sizes, self.curvature, self.aggregation, iterations, each_stage, balance)
         self.codebooks.copy_(start.codebooks)
         distributed.broadcast_(self.codebooks.data)
         self.usage.reset()

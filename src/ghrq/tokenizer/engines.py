@@ -156,7 +156,9 @@ def _start_by_kmeans(model: Model, settings: Settings, rows: ArrayRows, random: 
     """Initialize codebooks and scale of the quantizer by k-means."""
     drawn = _sample(settings, rows, random)
     with make_progress().patient_bar("k-means", settings.num_stages, "stages") as bar:
-        model.quantizer.initialize(model.latent(drawn), iterations=settings.iterations, each_stage=bar.advance)
+        model.quantizer.initialize(
+            model.latent(drawn), iterations=settings.iterations, each_stage=bar.advance, balance=settings.balance
+        )
 
 
 def _sample(settings: Settings, rows: ArrayRows, random: np.random.Generator) -> Tensor:

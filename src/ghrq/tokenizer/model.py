@@ -13,7 +13,7 @@ from ghrq.nets.mlp import MLP
 from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.kinds import Kind
 from ghrq.system import memory
-from ghrq.system.checks import at_least, count_stages, inside, one_of
+from ghrq.system.checks import at_least, count_stages, inside, is_bool, one_of
 from ghrq.system.pretrained import digest
 from ghrq.tokenizer.standard import Standard
 
@@ -46,6 +46,7 @@ class Settings:
     commitment_weight: float = 0.25
     codebook_rate: float | None = None
     reconstruction_weight: float = 1.0
+    balance: bool = False
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
@@ -61,8 +62,10 @@ class Settings:
             at_least("codebook_rate", self.codebook_rate, 0)
         at_least("seed", self.seed, 0, whole=True)
         inside("radius", self.radius, 0.0, 1.0)
-        if not isinstance(self.standardize, bool):
-            raise ValueError(f"standardize must be True or False, got {self.standardize!r}")
+        for name in ("standardize", "balance"):
+            is_bool(name, getattr(self, name))
+        if self.balance and self.engine == "rq-vae":
+            raise ValueError('balance=True is of k-means, which engine="rq-vae" does not start from: leave one out')
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
             raise ValueError(f"hidden must be a list of layer sizes such as (512, 256, 128), got {self.hidden!r}")
         for size in self.hidden:

@@ -70,6 +70,10 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         commitment_weight: of the commitment in the quantizer's loss.
         codebook_rate: learning rate of the codebooks in the autoencoder; by default the same as ``learning_rate``.
         reconstruction_weight: of the mean squared error in the autoencoder's loss.
+        balance: fit the codebooks by balanced k-means: each code is the centre of nearly as many rows as any other of
+            its stage. Only the codebooks are balanced: a row still gets its nearest code, whatever the others get, so
+            codes are chosen about equally often by rows like those of ``fit``. ``partial_fit`` and the training of
+            the autoencoder go on from there without it.
         seed: the same seed and rows give the same tokenizer. The global random state is neither used nor changed.
 
     Attributes:
@@ -109,6 +113,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         commitment_weight: float = 0.25,
         codebook_rate: float | None = None,
         reconstruction_weight: float = 1.0,
+        balance: bool = False,
         seed: int = 0,
     ) -> None:
         self.kind = kind
@@ -128,6 +133,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         self.commitment_weight = commitment_weight
         self.codebook_rate = codebook_rate
         self.reconstruction_weight = reconstruction_weight
+        self.balance = balance
         self.seed = seed
 
     # --- fitting -------------------------------------------------------------------------------------------

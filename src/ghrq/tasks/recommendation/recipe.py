@@ -64,6 +64,7 @@ class ItemQuantizer(StagedSection):
     engine: EngineName = "kmeans"
     radius: Annotated[float, Field(gt=0, lt=1)] = 0.5
     iterations: Positive = 10
+    balance: bool = False
     hidden: tuple[Positive, ...] = (512, 256, 128)
     """Of the autoencoder and the RQ-VAE, as are the next ones."""
     latent_dim: Positive = 256
