@@ -38,7 +38,7 @@ def cells(found: list[dict[str, Any]]) -> list[str]:
     collisions, errors = ([run[name] for run in found] for name in ("collisions", "error"))
     evenness = np.mean([run["perplexity"] for run in found], axis=0)
     return [
-        f"{100 * np.mean(collisions):.2f} ± {100 * np.std(collisions):.2f}",
+        f"{100 * np.mean(collisions):.2f}" + (f" ± {100 * np.std(collisions):.2f}" if len(found) > 1 else ""),
         f"{np.mean(errors):.4f}",
         ", ".join(f"{value:.0f}" for value in evenness),
     ]
@@ -65,7 +65,7 @@ def main() -> None:
             bits = sum(size.bit_length() - 1 for size in sizes)
             rows.append([", ".join(map(str, sizes)), "yes" if balance else "no", str(bits), *cells(found)])
             print(rows[-1], flush=True)
-    print(f"\n{items.title}, {given.kind}, {given.seeds} seeds\n")
+    print(f"\n{items.title}, {given.kind}, {given.seeds} seed{'s' if given.seeds > 1 else ''}\n")
     print(timing.table(["sizes", "balanced", "bits", "collisions, %", "error / variance", "perplexity"], rows))
 
 

@@ -100,6 +100,12 @@ def fit(
     given = {name: value for name, value in network.items() if value is not None}
     if given and engine == "kmeans":
         raise UserError(f"--{next(iter(given)).replace('_', '-')} is of the autoencoder: give --engine autoencoder too")
+    if isinstance(codes, list) and stages not in (None, len(codes)):
+        told = ",".join(map(str, codes))
+        raise UserError(
+            f"--codes {told} has {len(codes)} sizes, but --stages is {stages}: leave --stages out, or give one "
+            "size a stage"
+        )
     _check_folder(out, items, force)
     table = open_table(items, column, id_column or None, on_bad=on_bad, progress=progress)
     _mention_ids(table, id_column, progress)
