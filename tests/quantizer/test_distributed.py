@@ -24,7 +24,8 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.manual_seed(rank)  # another start, other data and other random numbers on each
-    rq = ResidualQuantizer(8, 32, 3, decay=0.8, revive_below=0.3, **settings)
+    sizes = settings.pop("codebook_size", 32)
+    rq = ResidualQuantizer(8, sizes, 3, decay=0.8, revive_below=0.3, **settings)
     rq.initialize(torch.randn(500, 8))
     model = DistributedDataParallel(rq) if any(p.requires_grad for p in rq.parameters()) else rq
     parameters = [p for p in rq.parameters() if p.requires_grad]
@@ -56,6 +57,7 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
         {"kind": "ghrq", "codebook_update": "ema"},
         {"kind": "calibrated", "codebook_dim": 4, "depth_dropout": True, "centre": True},
         {"kind": "calibrated", "curvature": "learn", "codebook_dim": 4, "depth_dropout": True},
+        {"kind": "ghrq", "codebook_update": "ema", "codebook_size": [8, 64, 32]},
     ],
     ids=str,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ghrq.cli.options import out_option
+from ghrq.cli.options import out_option, sizes_option
 from ghrq.data.outputs import check_output, replacing
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError, shell
@@ -53,8 +53,15 @@ def fit(
     column: _Column = None,
     id_column: _Id = None,
     kind: Annotated[Kind, typer.Option(help="The quantizer.")] = "ghrq",
-    stages: Annotated[int, typer.Option(min=1, help="Codes of each ID.")] = 4,
-    codes: Annotated[int, typer.Option(min=1, help="Codes to choose from in each stage.")] = 256,
+    stages: Annotated[
+        int | None, typer.Option(min=1, help="Codes of each ID; by default 4, or as many as --codes has sizes.")
+    ] = None,
+    codes: Annotated[
+        Any, sizes_option("Codes to choose from in each stage: 256, or one number for each stage, 64,256,1024.")
+    ] = "256",
+    balance: Annotated[
+        bool, typer.Option("--balance", help="Balanced k-means: codes of a stage are used about equally often.")
+    ] = False,
     engine: Annotated[
         Literal["kmeans", "autoencoder"],
         typer.Option(
@@ -81,9 +88,11 @@ def fit(
     Examples:
       ghrq fit items.parquet --column embedding --id item_id --out tok/
       ghrq fit vectors.npy --stages 3 --codes 512 --kind euclidean --out tok/
+      ghrq fit items.parquet --codes 64,256,1024 --out tok/    # sizes by level; 'ghrq advise' recommends some
     """  # noqa: D301
     from ghrq.data.tables import open_table, write_skipped
     from ghrq.ids.tuples import count_distinct
+    from ghrq.system.checks import largest_size
     from ghrq.tokenizer import Tokenizer, bulk, table_file
 
     progress = make_progress()
@@ -91,13 +100,26 @@ def fit(
     given = {name: value for name, value in network.items() if value is not None}
     if given and engine == "kmeans":
         raise UserError(f"--{next(iter(given)).replace('_', '-')} is of the autoencoder: give --engine autoencoder too")
+    if isinstance(codes, list) and stages not in (None, len(codes)):
+        told = ",".join(map(str, codes))
+        raise UserError(
+            f"--codes {told} has {len(codes)} sizes, but --stages is {stages}: leave --stages out, or give one "
+            "size a stage"
+        )
     _check_folder(out, items, force)
     table = open_table(items, column, id_column or None, on_bad=on_bad, progress=progress)
     _mention_ids(table, id_column, progress)
-    vectors = bulk.sample(table, codes, seed, progress)
+    vectors = bulk.sample(table, largest_size(codes), seed, progress)
     with _errors_name(items):
         tokenizer = Tokenizer(
-            kind=kind, num_stages=stages, codebook_size=codes, engine=engine, radius=radius, seed=seed, **given
+            kind=kind,
+            num_stages=stages,
+            codebook_size=codes,
+            engine=engine,
+            radius=radius,
+            balance=balance,
+            seed=seed,
+            **given,
         )
         tokenizer.fit(vectors)
         error = bulk.reconstruction_error(tokenizer, vectors)

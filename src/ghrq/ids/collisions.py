@@ -5,7 +5,8 @@
 ``none``      the items share the tuple.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
@@ -104,17 +105,18 @@ def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQu
         ValueError: if there are more items than tuples.
 
     """
-    codes, size, stages = _checked(codes), quantizer.codebook_size, quantizer.num_stages
-    check_codes(codes, stages, size)
+    codes, sizes, stages = _checked(codes), quantizer.sizes, quantizer.num_stages
+    check_codes(codes, stages, sizes)
     at_least("beam", beam, 1, whole=True)
     if codes.shape[1] != stages:
         raise ValueError(f"expected codes of {stages} stages as the quantizer has, got shape {tuple(codes.shape)}")
-    if len(codes) > size**stages:
+    if len(codes) > math.prod(sizes):
+        of = quantizer.codebook_size
         raise ValueError(
-            f"{len(codes)} items cannot have an ID each: {stages} stages of {size} codes make {size**stages} tuples. "
+            f"{len(codes)} items cannot have an ID each: {stages} stages of {of} codes make {math.prod(sizes)} tuples. "
             "Use more stages or codes, or the policy 'append'"
         )
-    assignment = _Assignment.of(codes.long(), size)
+    assignment = _Assignment.of(codes.long(), sizes)
     waiting, group = _all_but_the_nearest(assignment.codes, vectors_of, quantizer)
     assignment.settled[waiting] = False
     for _ in range(_SEARCHES):
@@ -126,7 +128,8 @@ def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQu
         left = ~assignment.settled[waiting]
         waiting, group, beam = waiting[left], group[left], beam * _WIDER
     rows = waiting.sort().values
-    _nearest_last_codes(assignment, rows, quantizer.codebooks[-1].detach().to(codes.device), quantizer.curvature)
+    book = quantizer.codebooks[-1, : sizes[-1]].detach().to(codes.device)
+    _nearest_last_codes(assignment, rows, book, quantizer.curvature)
     _any_free(assignment, rows[~assignment.settled[rows]])
     return assignment.codes.to(codes.dtype)
 
@@ -138,11 +141,13 @@ class _Assignment(NamedTuple):
     """``(n, N)``: the final tuple of a settled item, else the one that it has to give up."""
     settled: Tensor
     """``(n,)`` bool."""
-    size: int
+    sizes: tuple[int, ...]
+    """Number of codes of each stage."""
 
     @classmethod
-    def of(cls, codes: Tensor, size: int) -> "_Assignment":
-        return cls(codes.clone(), torch.ones(len(codes), dtype=torch.bool, device=codes.device), size)
+    def of(cls, codes: Tensor, size: int | Sequence[int]) -> "_Assignment":
+        sizes = tuple(size) if isinstance(size, Sequence) else (size,) * codes.shape[1]
+        return cls(codes.clone(), torch.ones(len(codes), dtype=torch.bool, device=codes.device), sizes)
 
     def settle(self, rows: Tensor, tuples: Tensor) -> None:
         """Give ``rows (m,)`` the ``tuples (m, N)``."""
@@ -157,7 +162,7 @@ class _Assignment(NamedTuple):
         it for a nearer one. The result does not depend on the order of the proposals.
         """
         count, width = distance.shape
-        keys = tuple_keys(torch.cat((self.codes[self.settled], found.flatten(0, 1))), self.size)
+        keys = tuple_keys(torch.cat((self.codes[self.settled], found.flatten(0, 1))), self.sizes)
         taken, wanted = keys.split((len(keys) - count * width, count * width))
         names, wanted = torch.unique(wanted, return_inverse=True)
         wanted = wanted.view(count, width)
@@ -187,7 +192,7 @@ def _all_but_the_nearest(codes: Tensor, vectors_of: VectorsOf, quantizer: "Resid
 
     Sorted by the number of the tuple ``(m,)``, then by distance to it.
     """
-    _, group, counts = torch.unique(tuple_keys(codes, quantizer.codebook_size), return_inverse=True, return_counts=True)
+    _, group, counts = torch.unique(tuple_keys(codes, quantizer.sizes), return_inverse=True, return_counts=True)
     rows = (counts[group] > 1).nonzero().squeeze(1)
     distance = torch.empty(len(rows), dtype=torch.float64, device=codes.device)
     for part, target in zip(_pieces(rows, _ROWS), _pieces(distance, _ROWS), strict=True):
@@ -207,31 +212,32 @@ def _nearest_last_codes(assignment: _Assignment, rows: Tensor, book: Tensor, c: 
     if not len(rows):
         return
     settled, waiting = _prefixes(assignment, rows, assignment.codes.shape[1] - 1)
-    free = assignment.size - torch.bincount(settled, minlength=int(settled.max()) + 1)
+    size = assignment.sizes[-1]
+    free = size - torch.bincount(settled, minlength=int(settled.max()) + 1)
     order = waiting.argsort(stable=True)
     able = rows[order[_places(waiting[order]) < free[waiting[order]]]]
-    for part in _pieces(able, _TUPLES // assignment.size):
+    for part in _pieces(able, _TUPLES // size):
         own, index = assignment.codes[part, -1].unique(return_inverse=True)
         distance, last = ball.pairwise_distance(book[own].double(), book.double(), c).sort(dim=1, stable=True)
-        first = assignment.codes[part, :-1].unsqueeze(1).expand(-1, assignment.size, -1)
+        first = assignment.codes[part, :-1].unsqueeze(1).expand(-1, size, -1)
         assignment.assign_nearest(part, torch.cat((first, last[index].unsqueeze(-1)), dim=-1), distance[index])
 
 
 def _any_free(assignment: _Assignment, rows: Tensor) -> None:
     """Assign all of ``rows (m,)``: each to the first free tuple among those with the longest prefix in common with its.
 
-    Under one prefix there are ``K^L`` tuples, numbered by their last L codes. The free ones before the taken tuple T
-    are ``T`` minus the taken ones before it; binary search on that finds the r-th free tuple.
+    The tuples under one prefix are numbered by their last L codes. The free ones before the taken tuple T are ``T``
+    minus the taken ones before it; binary search on that finds the r-th free tuple.
     """
-    stages = assignment.codes.shape[1]
+    stages, sizes = assignment.codes.shape[1], assignment.sizes
     for length in range(2, stages + 1):
         if not len(rows):
             return
         # Never much larger than n: under a prefix with room for all n items no item is left over.
-        width = assignment.size**length
+        width = math.prod(sizes[-length:])
         settled, waiting = _prefixes(assignment, rows, stages - length)
         here = torch.isin(settled, waiting)
-        number = tuple_keys(assignment.codes[assignment.settled][here, -length:], assignment.size)
+        number = tuple_keys(assignment.codes[assignment.settled][here, -length:], sizes[-length:])
         taken = (settled[here] * width + number).sort().values
         prefix = taken // width
         before = torch.arange(len(taken), device=taken.device) - torch.searchsorted(prefix, prefix)
@@ -244,7 +250,7 @@ def _any_free(assignment: _Assignment, rows: Tensor) -> None:
         fits = number < width
         tuples = assignment.codes[rows[fits]]
         for stage in range(stages - 1, stages - length - 1, -1):
-            tuples[:, stage] = number[fits] // assignment.size ** (stages - 1 - stage) % assignment.size
+            tuples[:, stage] = number[fits] // math.prod(sizes[stage + 1 :]) % sizes[stage]
         assignment.settle(rows[fits], tuples)
         rows = rows[~fits].sort().values
 
@@ -252,7 +258,7 @@ def _any_free(assignment: _Assignment, rows: Tensor) -> None:
 def _prefixes(assignment: _Assignment, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
     """Numbers of the prefixes of ``depth`` codes: of the settled tuples, and of the tuples of ``rows (m,)``."""
     firsts = torch.cat((assignment.codes[assignment.settled, :depth], assignment.codes[rows, :depth]))
-    numbers = torch.unique(tuple_keys(firsts, assignment.size), return_inverse=True)[1]
+    numbers = torch.unique(tuple_keys(firsts, assignment.sizes[:depth]), return_inverse=True)[1]
     settled, waiting = numbers.split((len(numbers) - len(rows), len(rows)))
     return settled, waiting
 

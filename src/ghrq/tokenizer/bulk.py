@@ -203,7 +203,7 @@ def decode(
     the number of codes to use, by default all.
     """
     check_made_by(table, tokenizer)
-    stages, size = tokenizer.quantizer_.num_stages, tokenizer.quantizer_.codebook_size
+    stages, sizes = tokenizer.quantizer_.num_stages, np.array(tokenizer.quantizer_.sizes)
     if table.dim > stages + 1:
         raise UserError(f"{table.path} has {table.dim} codes a row, the tokenizer {stages}: use the one that made them")
     depth = min(table.dim, stages) if depth is None else depth
@@ -214,11 +214,11 @@ def decode(
     with open_writer(path, layout) as writer, progress.patient_bar("decoding", table.rows, "vectors") as bar:
         for ids, given in table.batches(batch_rows(tokenizer.n_features_in_)):
             codes = given[:, :depth]
-            wrong = np.flatnonzero(((codes < 0) | (codes >= size)).any(axis=1))
+            wrong = np.flatnonzero(((codes < 0) | (codes >= sizes[:depth])).any(axis=1))
             if len(wrong):
-                row = int(wrong[0])
+                row, most = int(wrong[0]), " and ".join(map(str, dict.fromkeys((sizes - 1).tolist())))
                 raise UserError(
-                    f"{place(table.path, first + row)} has codes {codes[row].tolist()}, expected 0 to {size - 1}: "
+                    f"{place(table.path, first + row)} has codes {codes[row].tolist()}, expected 0 to {most}: "
                     "use the tokenizer that made them"
                 )
             writer.write(ids, tokenizer.decode(codes.astype(np.int64)))
@@ -286,4 +286,4 @@ def encode_range(tokenizer: "Tokenizer", table: VectorTable, size: int, start: i
 
 
 def _smallest(tokenizer: "Tokenizer") -> np.dtype[Any]:
-    return np.min_scalar_type(tokenizer.quantizer_.codebook_size - 1)
+    return np.min_scalar_type(max(tokenizer.quantizer_.sizes) - 1)

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from ghrq.models.recommender_network import Generator, Input, Output
 from ghrq.quantizer.kinds import Kind
-from ghrq.system.settings import Count, Positive, Rate, Section, Share
+from ghrq.system.settings import Count, Positive, Rate, Section, Share, StagedSection, StageSizes
 from ghrq.tokenizer.model import EngineName
 from ghrq.training.recipe import Recipe, Transformer
 
@@ -56,15 +56,15 @@ class Ids(Section):
     """Codes of the tie-break token, at least: the most items that may share a tuple, later ones included."""
 
 
-class ItemQuantizer(Section):
+class ItemQuantizer(StagedSection):
     """The tokenizer of the text embeddings, see :class:`ghrq.Tokenizer`."""
 
     kind: Kind = "ghrq"
-    num_stages: Positive = 4
-    codebook_size: Annotated[int, Field(ge=2)] = 256
+    codebook_size: StageSizes = 256
     engine: EngineName = "kmeans"
     radius: Annotated[float, Field(gt=0, lt=1)] = 0.5
     iterations: Positive = 10
+    balance: bool = False
     hidden: tuple[Positive, ...] = (512, 256, 128)
     """Of the autoencoder and the RQ-VAE, as are the next ones."""
     latent_dim: Positive = 256

@@ -13,6 +13,7 @@ from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system import processes
+from ghrq.system.checks import largest_size
 from ghrq.system.errors import UserError, require
 from ghrq.system.progress import Progress
 from ghrq.tasks.recommendation import evaluation
@@ -66,7 +67,7 @@ class Recommendation(Task):
             if (settings.inputs, settings.outputs) != (("codes",), ("codes",)):
                 raise UserError('recommender.generator=t5: set recommender.inputs and recommender.outputs to ["codes"]')
             require("transformers", "rec")
-        if recipe.ids.source == "tokenizer" and len(data.items) < recipe.quantizer.codebook_size:
+        if recipe.ids.source == "tokenizer" and len(data.items) < largest_size(recipe.quantizer.codebook_size):
             raise UserError(
                 f"quantizer.codebook_size = {recipe.quantizer.codebook_size}: {len(data.items)} items are too few for "
                 "so many codes"
