@@ -5,11 +5,7 @@ from typing import Annotated
 import typer
 
 from ghrq.cli.items import Kind
-from ghrq.cli.items import _Column as Column
-from ghrq.cli.items import _errors_name as errors_name
-from ghrq.cli.items import _Id as IdColumn
-from ghrq.cli.items import _Items as Items
-from ghrq.cli.items import _OnBad as BadRows
+from ghrq.cli.tables import BadRows, Column, IdColumn, Items, errors_name
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError, shell
 from ghrq.system.progress import make_progress

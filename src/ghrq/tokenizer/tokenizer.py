@@ -82,6 +82,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         quantizer_: the :class:`ghrq.ResidualQuantizer`; :meth:`latent` gives its input.
         tie_break_size_: number of codes of the tie-break token, the most items that can share a tuple: 256, or
             the largest codebook_size if that is more, unless you set another one or ``ghrq fit`` needs more. Saved.
+        fit_error_: what ``ghrq fit`` expects of further rows of the same kind, for ``ghrq drift``, see
+            :func:`ghrq.tokenizer.bulk.fit_error`; else ``None``. It is saved.
 
     """
 
@@ -90,6 +92,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
     model_: Model
     n_features_in_: int
     tie_break_size_: int
+    fit_error_: dict[str, float] | None
     _fitted: Settings
     _engine: Engine | None
 
@@ -161,6 +164,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             self._engine = self._engine or ENGINES[settings.engine](self.model_, settings)
             self._engine.update(rows, random)
         self.model_.seen += rows.count
+        self.fit_error_ = None
         return self
 
     def _learn(self, table: Any, whole: bool) -> "Tokenizer":
@@ -182,6 +186,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         model.seen += rows.count
         self.model_, self._fitted, self._engine = model.eval(), settings, engine
         self.tie_break_size_ = max(_TIE_BREAK_SIZE, largest)
+        self.fit_error_ = None
         return self
 
     # --- encode, decode ------------------------------------------------------------------------------------
@@ -269,6 +274,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else list(names),
             "tie_break_size": self.tie_break_size_,
+            "fit_error": self.fit_error_,
         }
         pretrained.save(Path(folder), self._format, config, self.model_.state_dict(), force)
 
@@ -286,7 +292,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             least = max(_TIE_BREAK_SIZE, largest_size(settings.codebook_size))
             tie_break = config.get("tie_break_size", least)  # not in ghrq 0.1.0
             at_least("tie_break_size", tie_break, 1, whole=True)
-            names = _feature_names(config)
+            names, fit_error = _feature_names(config), _fit_error(config)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise pretrained.not_fitting(Path(folder), cls._format, error) from error
         own = {"curvature": model.quantizer.curvature, "aggregation": model.quantizer.aggregation}
@@ -301,7 +307,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         if names is not None:
             tokenizer.feature_names_in_ = np.array(names, dtype=object)
         tokenizer.model_, tokenizer._fitted, tokenizer._engine = model.eval(), settings, None
-        tokenizer.tie_break_size_ = tie_break
+        tokenizer.tie_break_size_, tokenizer.fit_error_ = tie_break, fit_error
         return tokenizer
 
     _load = load
@@ -366,6 +372,18 @@ def _feature_names(config: dict[str, Any]) -> list[str] | None:
     if len(names) != config["n_features"]:
         raise ValueError(f"feature_names has {len(names)} names, expected {config['n_features']}")
     return names
+
+
+def _fit_error(config: dict[str, Any]) -> dict[str, float] | None:
+    """The error of the fit out of a saved config, if it has one."""
+    found: Any = config.get("fit_error")
+    if found is None:
+        return None
+    if not isinstance(found, dict) or set(found) != {"error", "variance"}:
+        raise ValueError("fit_error is not a table of error and variance")
+    for name, value in found.items():
+        at_least(f"{name} of fit_error", value, 0)
+    return found
 
 
 @contextmanager
