@@ -95,14 +95,14 @@ def fit(
     table = open_table(items, column, id_column or None, on_bad=on_bad, progress=progress)
     _mention_ids(table, id_column, progress)
     vectors = bulk.sample(table, codes, seed, progress)
-    with _errors_name(items):
+    with errors_name(items):
         tokenizer = Tokenizer(
             kind=kind, num_stages=stages, codebook_size=codes, engine=engine, radius=radius, seed=seed, **given
         )
         tokenizer.fit(vectors)
         error = bulk.reconstruction_error(tokenizer, vectors)
     found = bulk.encode(tokenizer, table, progress=progress)
-    with _errors_name(items):
+    with errors_name(items):
         ids = bulk.resolve(found, collisions, tokenizer, table, widen=True)
     with replacing(out, replace=force) as folder:
         tokenizer.save(folder)
@@ -159,11 +159,11 @@ def encode(
     check_output(out, FORMATS, [items])
     if on_bad == "skip":
         check_output(_skipped_file(out), (".csv",), [items])
-    model, progress = _load(tokenizer), make_progress()
-    table = _open_items(tokenizer, model, items, column, id_column, on_bad=on_bad)
+    model, progress = load_tokenizer(tokenizer), make_progress()
+    table = open_items(tokenizer, model, items, column, id_column, on_bad=on_bad)
     _mention_ids(table, id_column, progress)
     found = bulk.encode(model, table, on=engine or on, batch=batch, progress=progress)
-    with _errors_name(items):
+    with errors_name(items):
         codes = bulk.resolve(found, collisions, model, table)
     if on_bad == "skip":
         write_skipped(_skipped_file(out), table)
@@ -195,7 +195,7 @@ def decode(
     from ghrq.tokenizer import bulk
 
     check_output(out, FORMATS, [ids])
-    model = _load(tokenizer)
+    model = load_tokenizer(tokenizer)
     table = open_codes(ids)
     used = bulk.decode(model, table, out, depth, make_progress())
     shape = f"{table.rows:,} x {model.n_features_in_}"
@@ -239,18 +239,18 @@ def inspect(
     check_output(out, formats=None)
     if items is None and any(given is not None for given in (labels, title, column, id_column)):
         raise UserError("--labels, --title, --column and --id need the table that was encoded: give it with --items")
-    model, codes = _load(tokenizer), open_codes(ids)
+    model, codes = load_tokenizer(tokenizer), open_codes(ids)
     bulk.check_made_by(codes, model)
     progress, table, vectors, names = make_progress(), None, None, None
     with ExitStack() as stack:
         all_codes = stack.enter_context(bulk.all_vectors(codes, out.parent, progress))
         if items is not None:
-            table = _open_items(tokenizer, model, items, column, id_column, labels, on_bad, title)
+            table = open_items(tokenizer, model, items, column, id_column, labels, on_bad, title)
             bulk.check_same_rows(codes, table)
             names = None if labels is None else table.labels()
             vectors = stack.enter_context(bulk.all_vectors(table, out.parent, progress))
         separator = " > " if names is not None and any(name and " > " in name for name in names) else None
-        with _errors_name(ids):
+        with errors_name(ids):
             measured = quality(all_codes, vectors, model, names, separator=separator)
         examples = ItemExamples.of(all_codes, measured.stages, (table or codes).names, vectors)
     facts, verdict = provenance(tokenizer, model, codes, table), judge(measured)
@@ -273,7 +273,8 @@ def _moved(before: Any, after: Any, policy: Policy) -> list[tuple[str, str]]:
     return [("moved to free tuples", f"{int((before != after).any(axis=1).sum()):,}")] if policy == "reassign" else []
 
 
-def _load(folder: Path) -> "Tokenizer":
+def load_tokenizer(folder: Path) -> "Tokenizer":
+    """The tokenizer of a folder; whatever is wrong with it is one line."""
     from ghrq.tokenizer import Tokenizer
 
     restore(folder)
@@ -283,11 +284,11 @@ def _load(folder: Path) -> "Tokenizer":
                 f"{folder} is a file, not a tokenizer: name the folder of the tokenizer first, then the table"
             )
         raise UserError(f"there is no tokenizer {folder}: 'ghrq fit' makes one")
-    with _errors_name(folder):
+    with errors_name(folder):
         return Tokenizer.load(folder)
 
 
-def _open_items(
+def open_items(
     folder: Path,
     tokenizer: "Tokenizer",
     items: Path,
@@ -342,7 +343,7 @@ def _check_folder(out: Path, items: Path, force: bool) -> None:
 
 
 @contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
+def errors_name(path: Path) -> Iterator[None]:
     """Turn a ValueError of the library into one line that names ``path``."""
     try:
         yield

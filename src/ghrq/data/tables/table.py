@@ -293,20 +293,26 @@ def open_table(
     return VectorTable(source, column, id_column, label_column, dtype, on_bad, progress, title_column)
 
 
-def open_codes(path: str | os.PathLike[str]) -> VectorTable:
-    """Open a table of codes as ``ghrq encode`` writes it, in any of its formats; its vectors are the codes, int32."""
+def open_codes(
+    path: str | os.PathLike[str], label_column: str | None = None, title_column: str | None = None
+) -> VectorTable:
+    """Open a table of codes as ``ghrq encode`` writes it, in any of its formats; its vectors are the codes, int32.
+
+    Columns of labels and titles are there only if somebody has added them.
+    """
     path = Path(path)
     source = open_source(path, ())
+    others = {"label_column": label_column, "title_column": title_column}
     if isinstance(source, ArraySource):
-        return open_table(path, dtype=np.int32)
+        return open_table(path, dtype=np.int32, **others)
     names = source.schema.names
     counted = (f"{CODE_COLUMN}_{stage}" for stage in itertools.count(1))
     codes = [CODES_COLUMN] if CODES_COLUMN in names else list(itertools.takewhile(lambda name: name in names, counted))
-    others = [name for name in names if name not in codes]
+    ids = [name for name in names if name not in codes]
     if not codes:
         shown = columns.listed(names)
         raise UserError(f"{path} has no column {CODES_COLUMN!r} but {shown}: expected a file of 'ghrq encode'")
-    return open_table(path, ",".join(codes), others[0] if others else None, dtype=np.int32)
+    return open_table(path, ",".join(codes), ids[0] if ids else None, dtype=np.int32, **others)
 
 
 def open_source(path: Path, text: Collection[str]) -> Source:
