@@ -152,7 +152,7 @@ def _same_items(table: "VectorTable", other: "VectorTable") -> Any:
     """The rows of ``other`` in the order of ``table``, which must have the same ids."""
     import numpy as np
 
-    from ghrq.data.tables import check_distinct, hash_ids
+    from ghrq.data.tables import check_distinct, hash_ids, open_codes
 
     remedy = "encode the same table with both tokenizers"
     if table.rows != other.rows:
@@ -160,12 +160,11 @@ def _same_items(table: "VectorTable", other: "VectorTable") -> Any:
     hashes = []
     for each in (table, other):
         hashes.append(np.concatenate([hash_ids(part) for part in each.ids(2**16)]))
-        check_distinct(each, hashes[-1])
+        check_distinct(each, hashes[-1].copy())  # it sorts them
     orders = [np.argsort(hashed) for hashed in hashes]
-    unlike = np.flatnonzero(hashes[0][orders[0]] != hashes[1][orders[1]])
-    if len(unlike):
-        lost = orders[0][~np.isin(hashes[0][orders[0]], hashes[1])][:1]
-        name = table.names(lost)[0]
+    lost = np.flatnonzero(~np.isin(hashes[0], hashes[1]))[:1]
+    if len(lost):
+        name = open_codes(table.path).names(lost)[0]
         raise UserError(f"{other.path} has no {table.id_name} {name!r}, {table.path} has: {remedy}")
     rows = np.empty(table.rows, dtype=np.int64)
     rows[orders[0]] = orders[1]

@@ -62,11 +62,11 @@ class ItemTexts:
     colour_name: str = ""
 
 
-def sample(items: int, most: int = MOST_ITEMS) -> npt.NDArray[np.int64]:
-    """The rows that are shown, ascending: all, or ``most`` at random, always the same ones."""
-    if items <= most:
+def sample(items: int) -> npt.NDArray[np.int64]:
+    """The rows that are shown, ascending: all, or :data:`MOST_ITEMS` at random, always the same ones."""
+    if items <= MOST_ITEMS:
         return np.arange(items)
-    return np.sort(np.random.default_rng(0).choice(items, most, replace=False))
+    return np.sort(np.random.default_rng(0).choice(items, MOST_ITEMS, replace=False))
 
 
 def explorer_page(

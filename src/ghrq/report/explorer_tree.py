@@ -135,8 +135,9 @@ def _like(levels: list[_Level], sorted_levels: list[Ints], order: Ints, c: float
     leaves, leaf = levels[-1].points, levels[-1].of_item[order]
     origin = torch.zeros(1, leaves.shape[1])
     parts = []
-    root = _Level(np.zeros_like(leaf), *[np.zeros(1, np.int64)] * 3, origin)
-    for level, placed in zip([root, *levels], [np.zeros(1, dtype=np.int64), *sorted_levels], strict=True):
+    nothing = np.zeros(1, dtype=np.int64)
+    root = _Level(np.zeros_like(leaf), nothing, nothing, nothing, origin)
+    for level, placed in zip([root, *levels], [nothing, *sorted_levels], strict=True):
         prefix = level.of_item[order]
         away = np.empty(len(leaf))
         for start in range(0, len(leaf), _ROWS):

@@ -302,9 +302,8 @@ def open_codes(
     """
     path = Path(path)
     source = open_source(path, ())
-    others = {"label_column": label_column, "title_column": title_column}
     if isinstance(source, ArraySource):
-        return open_table(path, dtype=np.int32, **others)
+        return open_table(path, None, None, label_column, np.int32, title_column=title_column)
     names = source.schema.names
     counted = (f"{CODE_COLUMN}_{stage}" for stage in itertools.count(1))
     codes = [CODES_COLUMN] if CODES_COLUMN in names else list(itertools.takewhile(lambda name: name in names, counted))
@@ -312,7 +311,8 @@ def open_codes(
     if not codes:
         shown = columns.listed(names)
         raise UserError(f"{path} has no column {CODES_COLUMN!r} but {shown}: expected a file of 'ghrq encode'")
-    return open_table(path, ",".join(codes), ids[0] if ids else None, dtype=np.int32, **others)
+    id_column = ids[0] if ids else None
+    return open_table(path, ",".join(codes), id_column, label_column, np.int32, title_column=title_column)
 
 
 def open_source(path: Path, text: Collection[str]) -> Source:

@@ -5,6 +5,8 @@ import { circle } from "./disk.js";
 // Edges by the gap of their outer end: at least, opacity, width in pixels. Near the rim they are faint.
 const EDGES = [[0.3, 0.85, 1.7], [0.09, 0.62, 1.25], [0.02, 0.42, 0.9], [0, 0.26, 0.7]];
 const BENT = 0.2; // pixels between an arc and its chord: less is drawn as a line
+const SHORT = 4; // pixels: shorter edges are drawn as lines
+const SPECK = 0.8, TINY = 1.4; // pixels: dots below these radii are left out, or squares
 const TIGHT = 0.6; // arcs below this angle are drawn as parabolas, which differ by less than a tenth of a pixel
 const FONTS = [[0.45, 15, 600], [0.18, 13, 500], [0, 11.5, 400]]; // by the gap: at least, pixels, weight
 const LONGEST = 30; // characters of a label
@@ -13,7 +15,7 @@ const OTHER = 255; // the colour of nodes without one
 
 /** The radius of a node in pixels, on a disk of `radius` pixels. */
 export function dotRadius(radius, gap, items, room = Infinity) {
-  return Math.min(24, Math.max(0.55, radius * gap * Math.min(room / 2, 0.0085 + 0.0026 * Math.log2(1 + items))));
+  return Math.min(24, radius * gap * Math.min(room / 2, 0.0085 + 0.0026 * Math.log2(1 + items)));
 }
 
 /** Draws scenes of one canvas; it remembers which labels it showed, so that they stay. */
@@ -87,7 +89,7 @@ export class Painter {
     const ax = scene.x[from], ay = scene.y[from], bx = scene.x[slot], by = scene.y[slot];
     const { context, cx, cy } = this, x = cx + radius * bx, y = cy - radius * by;
     context.moveTo(cx + radius * ax, cy - radius * ay);
-    const round = circle(ax, ay, bx, by), chord = (bx - ax) ** 2 + (by - ay) ** 2;
+    const chord = (bx - ax) ** 2 + (by - ay) ** 2, round = chord * radius * radius < SHORT ** 2 ? null : circle(ax, ay, bx, by);
     if (round === null || (radius * chord) / (8 * round[2]) < BENT) {
       context.lineTo(x, y);
     } else if (chord < (TIGHT * round[2]) ** 2) {
@@ -134,8 +136,9 @@ export class Painter {
         const slot = this.order[i], node = scene.node[slot];
         if (node >= tree.size) continue;
         const r = this.radius(scene, look, slot);
+        if (r < SPECK) continue; // the end of its edge is as large
         const x = cx + radius * scene.x[slot], y = cy - radius * scene.y[slot];
-        if (r < 1.2) {
+        if (r < TINY) {
           context.rect(x - r, y - r, 2 * r, 2 * r);
         } else {
           context.moveTo(x + r, y);

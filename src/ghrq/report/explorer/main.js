@@ -25,7 +25,7 @@ class App {
     this.colouring = this.names ? "names" : "branches";
     this.controls();
     this.recolour();
-    this.resize();
+    for (const pane of this.panes) pane.resize();
     new ResizeObserver(() => this.resize()).observe(get("panes"));
     window.addEventListener("hashchange", () => this.follow());
     this.follow(true);
@@ -34,7 +34,7 @@ class App {
   // --- what is drawn ---
 
   resize() {
-    for (const pane of this.panes) pane.resize();
+    for (const pane of this.panes) if (pane.resize()) pane.draw(); // at once: a new size has emptied the canvas
   }
 
   /** Colours and theme, again. */
@@ -118,7 +118,7 @@ class App {
 
   /** Show what the address says. */
   follow(first = false) {
-    const [place, item] = decodeURIComponent(location.hash.slice(1)).split("!");
+    const [place, item] = location.hash.slice(1).split("!");
     const [side, ...codes] = place.split("."), pane = this.panes["ab".indexOf(side || "a")] ?? this.panes[0];
     const node = Math.max(0, pane.tree.find(codes.map(Number)));
     const known = item !== undefined && pane.tree.leafOf[Number(item)] === node;
@@ -145,7 +145,6 @@ class App {
     const what = item !== null ? this.labels[item] : node ? `like ${this.nodeLabel(pane.tree, node)}` : "root";
     const parts = [what, node && `codes ${pane.tree.codes(node).join(", ")}`, counted(pane.tree.count[node], "item"), mostly(pane.tree, node, this.names)];
     if (!first) get("said").textContent = parts.filter(Boolean).join("; ");
-    get("back").disabled = false;
   }
 
   // --- controls ---

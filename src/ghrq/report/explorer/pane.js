@@ -8,7 +8,7 @@ const SLOTS = 9000;
 const EDGE = 0.97; // the farthest radius that can be grabbed: the rim itself is infinitely far
 const CLICK = 5, REACH = 16; // pixels: a pointer that moves less clicks; how far from a node a click counts
 const BEHIND = 1.3; // how far behind a leaf the centre is
-const SLOW = 11; // milliseconds of a frame, above which details are left out while it moves
+const MOVING = 0.65, SLOW = 19; // detail while it moves; milliseconds between frames, above which it is lowered
 const KEPT = 600; // frame costs that are kept
 
 /** Calls `owner.moved(pane, isometry, since)`, `owner.picked(pane, node)` and `owner.key(pane, event)`. */
@@ -22,7 +22,8 @@ export class Pane {
     this.scene = new Scene(SLOTS);
     this.painter = new Painter(canvas.getContext("2d"));
     this.look = { tree, path: new Set(), selected: 0, hovered: -1 };
-    this.detail = 1;
+    this.detail = MOVING;
+    this.drawn = 0;
     this.costs = [];
     this.pointers = new Map();
     this.listen();
@@ -34,36 +35,41 @@ export class Pane {
     this.request();
   }
 
+  /** Take the size of the canvas on the page; returns whether it is another one. */
   resize() {
-    const box = this.canvas.getBoundingClientRect(), scale = Math.min(2, window.devicePixelRatio || 1);
+    const box = this.canvas.getBoundingClientRect();
+    if (box.width === this.look.width && box.height === this.look.height) return false;
+    const scale = Math.min(2, window.devicePixelRatio || 1);
     this.canvas.width = Math.round(box.width * scale);
     this.canvas.height = Math.round(box.height * scale);
     this.canvas.getContext("2d").setTransform(scale, 0, 0, scale, 0, 0);
     this.look.width = box.width;
     this.look.height = box.height;
     this.look.radius = Math.max(40, Math.min(box.width, box.height) / 2 - 14);
-    this.draw();
+    return true;
   }
 
   /** Draw soon, once. */
   request() {
     if (this.requested) return;
-    this.requested = requestAnimationFrame(() => {
-      this.requested = 0;
-      this.draw();
-    });
+    this.requested = requestAnimationFrame(() => this.draw());
   }
 
   draw() {
-    const start = performance.now(), moving = this.moving || this.flying;
-    const whole = this.view.collect(this.scene, this.look.radius, moving ? this.detail : 1);
+    cancelAnimationFrame(this.requested);
+    this.requested = 0;
+    const start = performance.now(), moving = this.moving || this.flying, between = start - this.drawn;
+    this.drawn = start;
+    this.view.collect(this.scene, this.look.radius, moving ? this.detail : 1);
     this.look.most = moving ? 34 : 60;
     this.painter.paint(this.scene, this.look);
     const cost = performance.now() - start;
     this.costs.push(cost);
     if (this.costs.length > KEPT) this.costs.shift();
     if (moving) {
-      this.detail = cost > SLOW || !whole ? Math.max(0.3, 0.85 * this.detail) : Math.min(1, 1.03 * this.detail);
+      // Most of the work of a frame is done by the browser afterwards, so its length counts.
+      const late = between > SLOW && between < 4 * SLOW;
+      this.detail = late ? Math.max(0.3, 0.9 * this.detail) : Math.min(MOVING, 1.02 * this.detail);
       clearTimeout(this.rest);
       this.rest = setTimeout(() => this.request(), 150);
     }
