@@ -63,7 +63,7 @@ def here(shop, tmp_path):
 
 
 def read(path, retired=False):
-    batches = list(open_codes(path, retired).batches(1000))
+    batches = list(open_codes(path, retired=retired).batches(1000))
     ids = [name for batch in batches for name in batch.ids.to_pylist()]
     return dict(zip(ids, map(tuple, np.concatenate([batch.vectors for batch in batches]).tolist()), strict=True))
 

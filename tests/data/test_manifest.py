@@ -36,7 +36,7 @@ def rows(table):
 def test_items_in_use_and_retired_ones_read_back(ids, name, tmp_path):
     path = write(tmp_path / "ids.parquet", ids=ids, name=name)
     for retired, part in ((False, slice(3)), (True, slice(3, None))):
-        table = open_codes(path, retired)
+        table = open_codes(path, retired=retired)
         found, codes = rows(table)
         assert (table.rows, found) == (len(ids[part]), ids[part])
         np.testing.assert_array_equal(codes, CODES[part])
@@ -108,11 +108,11 @@ def test_edited_rows_are_found_after_the_last_one(retired, tmp_path):
 
     path = write(tmp_path / "ids.parquet")
     rewrite(path)  # the same rows by another program
-    rows(open_codes(path, retired))
+    rows(open_codes(path, retired=retired))
     rewrite(path, swap)
-    rows(open_codes(path, not retired))
+    rows(open_codes(path, retired=not retired))
     with pytest.raises(UserError, match=r"ids.parquet was edited: its rows have another checksum .*; fetch the file"):
-        rows(open_codes(path, retired))
+        rows(open_codes(path, retired=retired))
 
 
 def test_parts_of_a_table_share_the_tokenizer_only(tmp_path):

@@ -314,26 +314,34 @@ def open_table(
     return VectorTable(source, column, id_column, label_column, dtype, on_bad, progress, title_column)
 
 
-def open_codes(path: str | os.PathLike[str], retired: bool = False) -> VectorTable:
+def open_codes(
+    path: str | os.PathLike[str],
+    label_column: str | None = None,
+    title_column: str | None = None,
+    retired: bool = False,
+) -> VectorTable:
     """Open a table of codes as ``ghrq encode`` writes it, in any of its formats; its vectors are the codes, int32.
 
-    ``retired``: of the retired items instead of those in use; ``manifest["retired"]`` of the others says how many.
+    Columns of labels and titles are there only if somebody has added them. ``retired``: of the retired items instead of
+    those in use; ``manifest["retired"]`` of the others says how many.
     """
     path = Path(path)
     source = open_source(path, ())
     if isinstance(source, ArraySource):
-        return open_table(path, dtype=np.int32)
+        return open_table(path, None, None, label_column, np.int32, title_column=title_column)
     names = source.schema.names
     counted = (f"{CODE_COLUMN}_{stage}" for stage in itertools.count(1))
     codes = [CODES_COLUMN] if CODES_COLUMN in names else list(itertools.takewhile(lambda name: name in names, counted))
-    others = [name for name in names if name not in codes]
+    ids = [name for name in names if name not in codes]
     if not codes:
         shown = columns.listed(names)
         raise UserError(f"{path} has no column {CODES_COLUMN!r} but {shown}: expected a file of 'ghrq encode'")
-    name = others[0] if others else None
-    if isinstance(source, ParquetSource):
-        return VectorTable(source, ",".join(codes), name, None, np.int32, retired=retired)
-    return open_table(path, ",".join(codes), name, dtype=np.int32)
+    id_column = ids[0] if ids else None
+    if not isinstance(source, ParquetSource):
+        return open_table(path, ",".join(codes), id_column, label_column, np.int32, title_column=title_column)
+    return VectorTable(
+        source, ",".join(codes), id_column, label_column, np.int32, title_column=title_column, retired=retired
+    )
 
 
 def read_ids_column(path: Path, name: str | None) -> Any:
