@@ -33,9 +33,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     model = Recommender.from_pretrained(given.model)
-    ways = ["codes", "items", "reranked", "hybrid"] if len(model.config.outputs) == 2 else [model.config.outputs[0]]
     print(f"{len(model):,} items, {given.threads} threads; milliseconds a batch, a request")
-    for by in ways:
+    for by in model.ways:
         for batch in (1, 64):
             found = milliseconds(model, batch, by, given.repeats)
             print(f"{by:10} batch {batch:3}: {found:8.1f} {found / batch:8.2f}")

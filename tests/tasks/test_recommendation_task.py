@@ -1,6 +1,7 @@
 """The recommendation task from recipe to report, on a small shop, with every source of IDs."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -139,6 +140,32 @@ def test_items_that_never_occur_are_no_negatives_and_have_no_share_of_the_codes(
     losses({"items": items[(items >= 0).all(1)]})["loss"].backward()
     assert not losses.recommender.item_embedding.weight.grad[ITEMS - 1].any()
     assert isinstance(losses, RecommenderLosses)
+
+
+def test_the_loss_of_items_is_that_of_its_definition(shop):
+    data, _ = load(small(shop).data)
+    task = Recommendation(small(shop, "ids.source=random", "recommender.negatives=7"), None)
+    task.ids = ids_of(task.recipe, data, None)
+    losses = task._losses().eval()
+    losses.item_dropout = 0.0
+    model = losses.recommender
+    items = torch.tensor([[3, 9, 3, 3, 12], [40, 5, 6, -1, -1]])  # an item that comes again, and padding
+    torch.manual_seed(5)
+    found = float(losses({"items": items})["items"].detach())
+    torch.manual_seed(5)
+    drawn = losses.known[torch.randint(len(losses.known), (7,))].tolist()
+    wanted = []
+    for row in items.tolist():
+        row = [item for item in row if item >= 0]
+        for place in range(1, len(row)):
+            history, target = row[:place], row[place]
+            state = model.states(torch.tensor([history]))[0, -1]
+            score = (model.embed(torch.arange(ITEMS)) @ state).tolist()
+            share = (len(losses.known) - 1) / 7
+            others = sum(share * math.exp(score[i]) for i in drawn if i != target)
+            others += sum(math.exp(score[i]) for i in set(history) - {target})
+            wanted.append(math.log(math.exp(score[target]) + others) - score[target])
+    assert found == pytest.approx(sum(wanted) / len(wanted), rel=1e-5)
 
 
 def test_recipes_that_cannot_be_trained_are_refused(shop):
