@@ -98,8 +98,9 @@ class RecommenderSection(Transformer):
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = ("codes", "text", "item")
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = ("codes", "items")
     generator: Generator = "states"
-    item_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the items whose own embedding is left out in a step; without it new items cannot be recommended."""
+    item_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the items whose own embedding is left out in a step, so that the item head can do without. Known items
+    are found less often then."""
     memory: bool = True
     """Whether a model that predicts items remembers which items came after which in training."""
     negatives: Positive = 512

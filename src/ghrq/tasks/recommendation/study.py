@@ -12,12 +12,7 @@ _SOURCES: Mapping[Label, Mapping[str, Any]] = {
     "ghrq": {"quantizer.kind": "ghrq"},
     "naive": {"quantizer.kind": "naive"},
     "euclidean": {"quantizer.kind": "euclidean"},
-    SASREC: {
-        "ids.source": "none",
-        "recommender.inputs": ["item"],
-        "recommender.outputs": ["items"],
-        "recommender.item_dropout": 0.0,
-    },
+    SASREC: {"ids.source": "none", "recommender.inputs": ["item"], "recommender.outputs": ["items"]},
     RANDOM: {"ids.source": "random"},
     LETTER: {"ids.source": "published"},
 }
