@@ -109,6 +109,15 @@ def test_the_memory_is_mixed_with_the_item_head(beam, outputs):
         assert found.items[row].tolist() == wanted.indices.tolist()
 
 
+def test_the_memory_of_allowed_items_counts_however_few_they_are():
+    model, _ = with_memory()
+    given, allowed = histories(), torch.zeros(N, dtype=torch.bool)
+    allowed[::7] = True
+    beam, exact = (model.rank(given, 3, allowed=allowed, exclude_seen=False, beam=width) for width in (6, 0))
+    assert int(allowed.sum()) == 6
+    assert torch.equal(beam.items, exact.items)
+
+
 def test_the_memory_is_saved_and_grows_with_the_catalogue(tmp_path):
     model, _ = with_memory(sizes=(4, 4, 6))
     given = histories()

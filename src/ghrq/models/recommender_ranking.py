@@ -187,7 +187,7 @@ class RecommenderRanking(RecommenderNetwork):
         width = items.shape[1]
         others = [by_items.topk(width).indices] if not set(ways) <= {"codes", "reranked", "items"} else []
         if recalled is not None:
-            others.append(recalled.topk(width).indices)
+            others.append(recalled.masked_fill(by_items.isneginf(), -1.0).topk(width).indices)
         if others:
             more = torch.cat(others, dim=1)
             owner = torch.arange(len(more), device=more.device).repeat_interleave(more.shape[1])
@@ -257,14 +257,10 @@ class RecommenderRanking(RecommenderNetwork):
     def _check_request(self, histories: Tensor, k: int, by: Way) -> None:
         at_least("k", k, 1, whole=True)
         one_of("by", by, WAYS)
-        if by == "memory" and self.memory is None:
-            raise UserError(f"by={by!r}, but this model has no memory: use by={self.ways[-1]!r}")
-        for output in ("codes", "items"):
-            if output == "codes" and by == "memory":
-                continue
-            if output not in self.config.outputs and by != ("items" if output == "codes" else "codes"):
-                has = self.config.outputs[0]
-                raise UserError(f"by={by!r}, but this model predicts no {output}: use by={has!r}")
+        if by not in self.ways:
+            missing = "items" if "items" not in self.config.outputs else "codes"
+            lacks = "has no memory" if by == "memory" else f"predicts no {missing}"
+            raise UserError(f"by={by!r}, but this model {lacks}: use by={self.ways[-1]!r}")
         if histories.dim() != 2:
             raise ValueError(f"expected histories of shape (B, H), got shape {tuple(histories.shape)}")
 
