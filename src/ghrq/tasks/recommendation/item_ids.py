@@ -57,7 +57,10 @@ def load(data: RecommendationData) -> tuple[Interactions, Split]:
             title=data.title or None,
             text=data.text,
             vectors=data.vectors or None,
+            embeddings=Path(data.embeddings) if data.embeddings else None,
             core=data.core,
+            on_bad=data.on_bad,
+            progress=make_progress(),
         )
     else:
         raise UserError(f"data.source: there is no {source}: name a table of orders, or the folder {BEAUTY}")
