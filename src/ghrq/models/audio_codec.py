@@ -16,8 +16,8 @@ from ghrq.system.settings import Positive, Section
 Architecture = Literal["frame"]
 
 
-class AudioCodecConfig(Section):
-    """What makes an :class:`AudioCodec`."""
+class AudioCodecSizes(Section):
+    """What makes an :class:`AudioCodec`, without its quantizer."""
 
     sample_rate: Positive = 16_000
     architecture: Architecture = "frame"
@@ -25,6 +25,11 @@ class AudioCodecConfig(Section):
     dim: Positive = 64
     """Of the codes."""
     frame: FrameCodecConfig = FrameCodecConfig()
+
+
+class AudioCodecConfig(AudioCodecSizes):
+    """What makes an :class:`AudioCodec`."""
+
     quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12)
 
 
