@@ -1,0 +1,130 @@
+"""Speech and other sound to codes and back."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ghrq.nets.context import Context
+from ghrq.nets.frame_codec import FrameCodec, FrameCodecConfig
+from ghrq.quantizer import QuantizerConfig
+from ghrq.system.checks import at_least, is_tensor
+from ghrq.system.pretrained import Format, Pretrained, digest
+from ghrq.system.settings import Positive, Section
+
+Architecture = Literal["frame"]
+
+
+class AudioCodecConfig(Section):
+    """What makes an :class:`AudioCodec`."""
+
+    sample_rate: Positive = 16_000
+    architecture: Architecture = "frame"
+    """``frame``: small and fast, starts as a transform codec."""
+    dim: Positive = 64
+    """Of the codes."""
+    frame: FrameCodecConfig = FrameCodecConfig()
+    quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12)
+
+
+class AudioCodec(nn.Module, Pretrained):
+    """Encoder, quantizer and decoder of one channel: a tuple of codes for each frame of ``hop`` samples.
+
+    >>> codec = AudioCodec.from_pretrained("speech-16k")
+    >>> codes = codec.encode(wave)                       # (T,) at codec.config.sample_rate -> (frames, num_stages)
+    >>> wave = codec.decode(codes[:, :4], length=len(wave))  # the coarse version
+    """
+
+    Config = AudioCodecConfig
+    config: AudioCodecConfig
+    _format = Format("ghrq-audio-codec", "audio codec")
+
+    def __init__(self, config: AudioCodecConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.network = FrameCodec(config.frame, config.dim)
+        self.quantizer = config.quantizer.build(config.dim)
+
+    @property
+    def hop(self) -> int:
+        """Samples of a frame."""
+        return self.network.hop
+
+    @property
+    def frame_rate(self) -> float:
+        """Frames of a second."""
+        return self.config.sample_rate / self.hop
+
+    @property
+    def context(self) -> Context:
+        """The frames around a frame that its codes depend on, or that its samples depend on, whichever are more."""
+        return self.network.encoder_context.around(self.network.decoder_context)
+
+    @property
+    def fingerprint(self) -> str:
+        """A SHA-256 of all that decides what codes mean: files name the model by it."""
+        parts = self.state_dict(keep_vars=True)
+        learning = ("quantizer.usage.", "quantizer.midpoints.")
+        return digest(self._format.name, {name: part for name, part in parts.items() if not name.startswith(learning)})
+
+    def frames(self, samples: int) -> int:
+        """How many frames so many samples have."""
+        at_least("samples", samples, 0, whole=True)
+        return -(-samples // self.hop)
+
+    def latents(self, wave: Tensor) -> Tensor:
+        """What the quantizer sees of ``wave (B, T)``: ``(B, frames, latent)``. The last frame is filled with zeros."""
+        _check(wave, (2,))
+        missing = self.frames(wave.shape[-1]) * self.hop - wave.shape[-1]
+        return self.network.encoder(F.pad(wave, (0, missing)) if missing else wave)
+
+    def waveform(self, z_hat: Tensor) -> Tensor:
+        """The sound of ``z_hat (B, frames, latent)``: ``(B, frames · hop)``."""
+        return self.network.decoder(z_hat)
+
+    @torch.no_grad()
+    def encode(self, wave: Tensor, stages: int | None = None, beam: int = 4) -> Tensor:
+        """The codes of ``wave (T,)`` or ``(B, T)``: ``(..., frames, stages)`` int64, on the same device.
+
+        All at once: :meth:`stream` is for long recordings. ``beam`` as in
+        :meth:`ghrq.quantizer.coder.Coder.encode`; 1 is the fastest.
+        """
+        _check(wave, (1, 2))
+        stages = self.quantizer.num_stages if stages is None else stages
+        if wave.shape[-1] == 0:
+            return torch.zeros(*wave.shape[:-1], 0, stages, dtype=torch.int64, device=wave.device)
+        z = self.latents(wave.to(self._device).reshape(-1, wave.shape[-1]))
+        codes = self.quantizer.encode(z, stages, beam).to(wave.device)
+        return codes if wave.dim() == 2 else codes[0]
+
+    @torch.no_grad()
+    def decode(self, codes: Tensor, length: int | None = None) -> Tensor:
+        """The sound of ``codes (..., frames, depth)``: ``(..., length)``, by default ``frames · hop`` samples.
+
+        Any depth from 1 to ``num_stages``.
+        """
+        is_tensor("codes", codes)
+        if codes.dim() not in (2, 3):
+            raise ValueError(f"expected codes of shape (frames, depth) or (B, frames, depth), got {tuple(codes.shape)}")
+        frames = codes.shape[-2]
+        length = frames * self.hop if length is None else length
+        if self.frames(length) != frames:
+            raise ValueError(f"{frames} frames of {self.hop} samples do not give length={length}")
+        if frames == 0:
+            return torch.zeros(*codes.shape[:-2], 0, device=codes.device)
+        z_hat = self.quantizer.decode(codes.to(self._device))
+        wave = self.waveform(z_hat if codes.dim() == 3 else z_hat.unsqueeze(0))[:, :length].to(codes.device)
+        return wave if codes.dim() == 3 else wave[0]
+
+    @property
+    def _device(self) -> torch.device:
+        return self.quantizer.codebooks.device
+
+
+def _check(wave: Tensor, dimensions: tuple[int, ...]) -> None:
+    shapes = " or ".join({1: "(T,)", 2: "(B, T)"}[count] for count in dimensions)
+    expected = f"samples from -1 to 1 of shape {shapes}"
+    is_tensor(expected, wave)
+    if not wave.dtype.is_floating_point or wave.dim() not in dimensions:
+        raise ValueError(f"expected {expected}, got {wave.dtype} of shape {tuple(wave.shape)}")
