@@ -28,15 +28,6 @@ def test_si_sdr_is_the_angle_between_the_signals():
     )  # scale and offset do not matter
 
 
-def test_mel_filters_sum_to_one_between_the_outer_centres():
-    # Neighbouring triangles cross so that they sum to 1.
-    filters = audio.mel_filters(RATE, 4096, 24)
-    centres = filters.argmax(1)
-    assert filters.shape == (24, 2049)
-    assert bool((centres.diff() > 0).all())
-    torch.testing.assert_close(filters.sum(0)[centres[0] + 1 : centres[-1]], torch.ones(centres[-1] - centres[0] - 1))
-
-
 def test_a_tone_is_loudest_in_its_mel_band():
     time = torch.arange(RATE) / RATE
     spectrum = audio.log_mel(torch.sin(2 * math.pi * 1000.0 * time), RATE)
@@ -48,7 +39,7 @@ def test_a_tone_is_loudest_in_its_mel_band():
 
 
 def test_mel_distance_of_half_the_level_is_ln_2():
-    signal = speech_like(1.0, RATE)
+    signal = noisy(torch.zeros(RATE), 0.1)  # loud in all bands: what 16 bits do not resolve counts as silence
     assert audio.mel_distance(signal, 0.5 * signal, RATE) == pytest.approx(math.log(2.0), rel=1e-3)
     assert audio.mel_distance(signal, signal, RATE) == 0.0
 

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ghrq.nets.spectra import MelSpectrum
 from ghrq.system.errors import require
 from ghrq.system.progress import Progress
 
@@ -31,7 +32,7 @@ PESQ_LOWEST = 0.999 + 4.0 / (1.0 + math.exp(1.3669 * 0.5 + 3.8224))
 """The lowest score of P.862.2, 1.04: its mapping of -0.5."""
 FFT, HOP, MELS = 1024, 256, 64
 
-# Of magnitudes: below what 16 bits resolve.
+# Of amplitudes: the noise of samples rounded to 16 bits.
 _FLOOR = 1e-5
 
 
@@ -113,28 +114,16 @@ def mel_distance(original: Tensor, decoded: Tensor, rate: int) -> float:
 
 
 def log_mel(signal: Tensor, rate: int) -> Tensor:
-    """``ln`` of the mel spectrum of magnitudes of a signal ``(T,)``: ``(64, frames)``, one frame for 256 samples.
+    """``ln`` of the mel spectrum of amplitudes of a signal ``(T,)``: ``(64, frames)``, one frame for 256 samples.
 
-    STFT of 1024 samples, Hann window, zeros outside of the signal.
+    STFT of 1024 samples, as :class:`ghrq.nets.spectra.Spectrum` has it. What 16 bits do not resolve counts as silence.
     """
-    signal = signal.float()
-    window = torch.hann_window(FFT, device=signal.device)
-    spectrum = torch.stft(signal, FFT, HOP, window=window, pad_mode="constant", return_complex=True).abs()
-    return (mel_filters(rate, FFT, MELS).to(signal.device) @ spectrum).clamp_min(_FLOOR).log()
+    return _spectrum(rate).to(signal.device)(signal.float()).clamp_min(_FLOOR).log()
 
 
 @lru_cache
-def mel_filters(rate: int, fft: int, mels: int) -> Tensor:
-    """Triangles of height 1 from 0 Hz to half the rate: ``(mels, fft/2 + 1)``.
-
-    They are equally wide in mel, which is ``2595 log10(1 + f/700)``.
-    """
-    top = 2595.0 * np.log10(1.0 + rate / 2 / 700.0)
-    edges = 700.0 * (10.0 ** (np.linspace(0.0, top, mels + 2) / 2595.0) - 1.0)
-    bins = np.linspace(0.0, rate / 2, fft // 2 + 1)
-    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
-    return torch.from_numpy(np.minimum(rising, falling).clip(0.0)).float()
+def _spectrum(rate: int) -> MelSpectrum:
+    return MelSpectrum(rate, FFT, HOP, MELS)
 
 
 def entropies(codes: Tensor, size: int) -> Tensor:

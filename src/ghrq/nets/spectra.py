@@ -60,5 +60,7 @@ def mel_filters(sample_rate: int, window: int, bands: int) -> Tensor:
     rising, falling = (frequencies - low) / (middle - low), (high - frequencies) / (high - middle)
     triangles = torch.minimum(rising, falling).clamp(min=0.0)
     nearest = (frequencies - middle).abs().argmin(-1, keepdim=True)
-    triangles = torch.where(triangles.sum(-1, keepdim=True) > 0.0, triangles, torch.zeros_like(triangles).scatter(1, nearest, 1.0))
+    triangles = torch.where(
+        triangles.sum(-1, keepdim=True) > 0.0, triangles, torch.zeros_like(triangles).scatter(1, nearest, 1.0)
+    )
     return (triangles / triangles.sum(-1, keepdim=True)).float()
