@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from ghrq.nets.context import Context
 from ghrq.nets.frame_codec import FrameCodec, FrameCodecConfig
+from ghrq.nets.seanet import Seanet, SeanetConfig
 from ghrq.quantizer import QuantizerConfig
 from ghrq.system.checks import at_least, is_tensor
 from ghrq.system.pretrained import Format, Pretrained, digest
 from ghrq.system.settings import Positive, Section
 
-Architecture = Literal["frame"]
+Architecture = Literal["frame", "seanet"]
 
 
 class AudioCodecSizes(Section):
@@ -21,10 +22,13 @@ class AudioCodecSizes(Section):
 
     sample_rate: Positive = 16_000
     architecture: Architecture = "frame"
-    """``frame``: small and fast, starts as a transform codec."""
+    """``frame``: small and fast, starts as a transform codec. ``seanet``: the paper's, for a GPU."""
     dim: Positive = 64
     """Of the codes."""
     frame: FrameCodecConfig = FrameCodecConfig()
+    """The sizes of the architecture ``frame``."""
+    seanet: SeanetConfig = SeanetConfig()
+    """The sizes of the architecture ``seanet``."""
 
 
 class AudioCodecConfig(AudioCodecSizes):
@@ -48,7 +52,11 @@ class AudioCodec(nn.Module, Pretrained):
     def __init__(self, config: AudioCodecConfig) -> None:
         super().__init__()
         self.config = config
-        self.network = FrameCodec(config.frame, config.dim)
+        self.network: FrameCodec | Seanet
+        if config.architecture == "seanet":
+            self.network = Seanet(config.seanet, config.dim)
+        else:
+            self.network = FrameCodec(config.frame, config.dim)
         self.quantizer = config.quantizer.build(config.dim)
 
     @property
@@ -65,6 +73,11 @@ class AudioCodec(nn.Module, Pretrained):
     def context(self) -> Context:
         """The frames around a frame that its codes depend on, or that its samples depend on, whichever are more."""
         return self.network.encoder_context.around(self.network.decoder_context)
+
+    @property
+    def alignment(self) -> int:
+        """A piece of a recording gives what the whole gives if it begins at a multiple of so many frames."""
+        return self.network.alignment
 
     @property
     def fingerprint(self) -> str:

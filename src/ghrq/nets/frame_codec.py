@@ -99,6 +99,9 @@ class FrameDecoder(nn.Module):
 class FrameCodec(nn.Module):
     """Encoder and decoder; see :class:`FrameCodecConfig` for the sizes. ``dim`` is that of the vectors."""
 
+    alignment = 1
+    """A piece of a recording may begin at any frame."""
+
     def __init__(self, config: FrameCodecConfig, dim: int) -> None:
         super().__init__()
         if dim > MERGED * config.hop:
