@@ -17,8 +17,8 @@ from ghrq.system.settings import Positive, Section
 Architecture = Literal["frame", "seanet"]
 
 
-class AudioCodecConfig(Section):
-    """What makes an :class:`AudioCodec`."""
+class AudioCodecSizes(Section):
+    """What makes an :class:`AudioCodec`, without its quantizer."""
 
     sample_rate: Positive = 16_000
     architecture: Architecture = "frame"
@@ -29,6 +29,11 @@ class AudioCodecConfig(Section):
     """The sizes of the architecture ``frame``."""
     seanet: SeanetConfig = SeanetConfig()
     """The sizes of the architecture ``seanet``."""
+
+
+class AudioCodecConfig(AudioCodecSizes):
+    """What makes an :class:`AudioCodec`."""
+
     quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12)
 
 

@@ -1,14 +1,29 @@
 """The sections of an audio recipe."""
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from ghrq.models.audio_codec import AudioCodecConfig
+from ghrq.models.audio_codec import AudioCodecSizes
+from ghrq.quantizer import QuantizerConfig
 from ghrq.system.settings import Count, Positive, Rate, Section
 from ghrq.training.recipe import Recipe
 
 Weight = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+def _absolute(source: str) -> str:
+    """So that a run can be resumed from any folder."""
+    return str(Path(source).expanduser().absolute()) if source else source
+
+
+class SpeechData(Section):
+    """The recordings."""
+
+    source: Annotated[str, AfterValidator(_absolute)] = ""
+    """Their folder, see :mod:`ghrq.data.audio.speech`; if empty, ``speech/LibriSpeech`` in ``GHRQ_DATA``."""
 
 
 class Weights(Section):
@@ -22,3 +37,46 @@ class Weights(Section):
     """By which power they are."""
     samples: Weight = 10.0
     """Of the absolute difference of samples."""
+
+
+class CodecTraining(Section):
+    """How the codec is trained."""
+
+    steps: Count = 1000
+    batch: Positive = 8
+    """Crops of a step."""
+    crop: Seconds = 1.0
+    """Seconds of a crop."""
+    rate: Rate = 6e-4
+    """Decays to 0 by a cosine."""
+    betas: tuple[float, float] = (0.8, 0.99)
+    """Of Adam."""
+    clip: Rate = 5.0
+    """Largest norm of the gradient."""
+    start_crops: Positive = 384
+    """Crops for the principal components and k-means that the codec starts from."""
+    validate_every: Positive = 100
+    """Steps; they are what the log calls an epoch."""
+    validation_crops: Positive = 24
+
+
+class AudioEvaluation(Section):
+    """How the trained codec is judged, on speakers of the test split."""
+
+    files: Positive = 32
+    """Recordings, evenly spread over the test split."""
+    seconds: Seconds = 8.0
+    """Of each recording, from its beginning, at most."""
+    beam: Positive = 4
+    """Of the search for codes."""
+
+
+class AudioRecipe(Recipe):
+    """Everything that decides a run on sound."""
+
+    data: SpeechData = SpeechData()
+    codec: AudioCodecSizes = AudioCodecSizes()
+    quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12)
+    losses: Weights = Weights()
+    optimizer: CodecTraining = CodecTraining()
+    evaluation: AudioEvaluation = AudioEvaluation()
