@@ -1,5 +1,6 @@
 """Speech and other sound to codes and back."""
 
+import math
 from typing import Literal
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ghrq.nets.context import Context
-from ghrq.nets.frame_codec import FrameCodec, FrameCodecConfig
+from ghrq.nets.frame_codec import MERGED, FrameCodec, FrameCodecConfig
 from ghrq.nets.seanet import Seanet, SeanetConfig
 from ghrq.quantizer import QuantizerConfig
 from ghrq.system.checks import at_least, is_tensor
@@ -29,6 +30,11 @@ class AudioCodecSizes(Section):
     """The sizes of the architecture ``frame``."""
     seanet: SeanetConfig = SeanetConfig()
     """The sizes of the architecture ``seanet``."""
+
+    @property
+    def hop(self) -> int:
+        """Samples of a frame."""
+        return math.prod(self.seanet.strides) if self.architecture == "seanet" else MERGED * self.frame.hop
 
 
 class AudioCodecConfig(AudioCodecSizes):
@@ -62,7 +68,7 @@ class AudioCodec(nn.Module, Pretrained):
     @property
     def hop(self) -> int:
         """Samples of a frame."""
-        return self.network.hop
+        return self.config.hop
 
     @property
     def frame_rate(self) -> float:

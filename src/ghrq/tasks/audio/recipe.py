@@ -1,11 +1,12 @@
 """The sections of an audio recipe."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from ghrq.models.audio_codec import AudioCodecSizes
+from ghrq.nets.discriminators import DiscriminatorConfig
 from ghrq.quantizer import QuantizerConfig
 from ghrq.system.settings import Count, Positive, Rate, Section
 from ghrq.training.recipe import Recipe
@@ -27,8 +28,10 @@ class SpeechData(Section):
 
 
 class Weights(Section):
-    """Of the parts of the loss."""
+    """How decoded sound is compared with the original, and the weights of the parts."""
 
+    form: Literal["compressed", "multi-scale"] = "compressed"
+    """``multi-scale`` is the paper's, with weights of its own: see :class:`ghrq.tasks.audio.losses.MultiScaleLoss`."""
     mel: Weight = 1.0
     """Of the difference of log mel spectra."""
     spectrum: Weight = 10.0
@@ -48,16 +51,33 @@ class CodecTraining(Section):
     crop: Seconds = 1.0
     """Seconds of a crop."""
     rate: Rate = 6e-4
-    """Decays to 0 by a cosine."""
+    codebook_rate: Rate | None = None
+    """Of codebooks that learn by gradient; None is ``rate``."""
+    decay: Literal["cosine", "none"] = "cosine"
+    """To 0 by a cosine, or none."""
     betas: tuple[float, float] = (0.8, 0.99)
     """Of Adam."""
-    clip: Rate = 5.0
-    """Largest norm of the gradient."""
+    clip: Annotated[float, Field(gt=0)] = 5.0
+    """Largest norm of the gradient; ``inf`` does not clip."""
     start_crops: Positive = 384
     """Crops for the principal components and k-means that the codec starts from."""
     validate_every: Positive = 100
     """Steps; they are what the log calls an epoch."""
     validation_crops: Positive = 24
+
+
+class Adversary(Section):
+    """Discriminators that the codec learns from. Both sides learn in the same step."""
+
+    start: Count = 500
+    """Steps that the codec learns alone."""
+    weight: Weight = 1.0
+    """Of the judgements in the loss of the codec."""
+    feature_weight: Weight = 1.0
+    """Of the difference of inner layers."""
+    rate: Rate = 3e-4
+    betas: tuple[float, float] = (0.5, 0.9)
+    discriminators: DiscriminatorConfig = DiscriminatorConfig()
 
 
 class AudioEvaluation(Section):
@@ -78,5 +98,6 @@ class AudioRecipe(Recipe):
     codec: AudioCodecSizes = AudioCodecSizes()
     quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12)
     losses: Weights = Weights()
+    adversary: Adversary | None = None
     optimizer: CodecTraining = CodecTraining()
     evaluation: AudioEvaluation = AudioEvaluation()

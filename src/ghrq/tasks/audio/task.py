@@ -19,6 +19,7 @@ from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress, make_progress
+from ghrq.tasks.audio.adversarial import AdversarialLosses
 from ghrq.tasks.audio.evaluation import evaluate_codec
 from ghrq.tasks.audio.health import Health, health_values
 from ghrq.tasks.audio.losses import CodecLosses
@@ -53,7 +54,7 @@ class Audio(Task):
         """The recordings are there, and the crops that training starts from are enough for the codes."""
         _load(recipe.data.source)
         codec, o = recipe.codec, recipe.optimizer
-        vectors = o.start_crops * round(o.crop * codec.sample_rate) // (2 * codec.frame.hop)
+        vectors = o.start_crops * round(o.crop * codec.sample_rate) // codec.hop
         if vectors < recipe.quantizer.codebook_size:
             raise UserError(
                 f"optimizer.start_crops={o.start_crops} give {vectors} vectors, too few for "
@@ -64,8 +65,16 @@ class Audio(Task):
         """See the class."""
         recipe, o = self.recipe, self.recipe.optimizer
         self.codec = AudioCodec(AudioCodecConfig(**recipe.codec.model_dump(), quantizer=recipe.quantizer))
-        model = CodecLosses(self.codec, recipe.losses)
-        optimizer = RiemannianAdam(model.parameters(), lr=o.rate, betas=o.betas)
+        losses = CodecLosses(self.codec, recipe.losses)
+        groups = [
+            {"params": list(self.codec.network.parameters())},
+            {"params": list(self.codec.quantizer.parameters()), "lr": o.codebook_rate or o.rate},
+        ]
+        model: nn.Module = losses
+        if recipe.adversary is not None:
+            model = AdversarialLosses(losses, recipe.adversary)
+            groups.append(model.discriminator_group())
+        optimizer = RiemannianAdam(groups, lr=o.rate, betas=o.betas)
         self.codec.quantizer.attach(optimizer)
         crops = self._crops(self.speech.train)
 
@@ -79,9 +88,9 @@ class Audio(Task):
             batches=lambda step: crops.batches(o.batch, recipe.seed, step),
             steps=o.steps,
             steps_per_epoch=o.validate_every,
-            scheduler=LambdaLR(optimizer, cosine_decay(o.steps)),
+            scheduler=LambdaLR(optimizer, cosine_decay(o.steps)) if o.decay == "cosine" else None,
             begin=self._start,
-            validate=_Validation(model, self._crops(self.speech.validation).fixed(o.validation_crops), learning),
+            validate=_Validation(losses, self._crops(self.speech.validation).fixed(o.validation_crops), learning),
             clip=o.clip,
         )
 
