@@ -6,6 +6,7 @@ import torch
 from ghrq.models import AudioCodec
 from ghrq.models.audio_codec import AudioCodecConfig
 from ghrq.nets.frame_codec import FrameCodecConfig
+from ghrq.nets.seanet import SeanetConfig
 from ghrq.quantizer import QuantizerConfig
 
 
@@ -76,3 +77,20 @@ def test_learning_statistics_do_not_change_the_fingerprint(codec):
     before = codec.fingerprint
     codec.quantizer.usage.share += 0.5
     assert codec.fingerprint == before
+
+
+def test_the_other_architecture(tmp_path):
+    torch.manual_seed(0)
+    quantizer = QuantizerConfig(kind="ghrq", codebook_size=8, num_stages=2)
+    sizes = SeanetConfig(strides=(2, 3), filters=2, memory=5)
+    codec = AudioCodec(AudioCodecConfig(architecture="seanet", dim=4, seanet=sizes, quantizer=quantizer)).eval()
+    wave = 0.1 * torch.randn(100)
+    assert (codec.hop, codec.alignment, codec.frames(100)) == (6, 5, 17)
+    codes = codec.encode(wave)
+    assert codes.shape == (17, 2)
+    heard = codec.decode(codes, length=100)
+    assert heard.shape == (100,)
+    codec.save_pretrained(tmp_path / "codec")
+    again = AudioCodec.from_pretrained(tmp_path / "codec")
+    assert torch.equal(again.decode(codes, length=100), heard)
+    assert again.fingerprint == codec.fingerprint

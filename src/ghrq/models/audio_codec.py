@@ -1,5 +1,6 @@
 """Speech and other sound to codes and back."""
 
+import math
 from typing import Literal
 
 import torch
@@ -7,24 +8,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ghrq.nets.context import Context
-from ghrq.nets.frame_codec import FrameCodec, FrameCodecConfig
+from ghrq.nets.frame_codec import MERGED, FrameCodec, FrameCodecConfig
+from ghrq.nets.seanet import Seanet, SeanetConfig
 from ghrq.quantizer import QuantizerConfig
 from ghrq.system.checks import at_least, is_tensor
 from ghrq.system.pretrained import Format, Pretrained, digest
 from ghrq.system.settings import Positive, Section
 
-Architecture = Literal["frame"]
+Architecture = Literal["frame", "seanet"]
 
 
-class AudioCodecConfig(Section):
-    """What makes an :class:`AudioCodec`."""
+class AudioCodecSizes(Section):
+    """What makes an :class:`AudioCodec`, without its quantizer."""
 
     sample_rate: Positive = 16_000
     architecture: Architecture = "frame"
-    """``frame``: small and fast, starts as a transform codec."""
+    """``frame``: small and fast, starts as a transform codec. ``seanet``: the paper's, for a GPU."""
     dim: Positive = 64
     """Of the codes."""
     frame: FrameCodecConfig = FrameCodecConfig()
+    """The sizes of the architecture ``frame``."""
+    seanet: SeanetConfig = SeanetConfig()
+    """The sizes of the architecture ``seanet``."""
+
+    @property
+    def hop(self) -> int:
+        """Samples of a frame."""
+        return math.prod(self.seanet.strides) if self.architecture == "seanet" else MERGED * self.frame.hop
+
+
+class AudioCodecConfig(AudioCodecSizes):
+    """What makes an :class:`AudioCodec`."""
+
     quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12)
 
 
@@ -43,13 +58,17 @@ class AudioCodec(nn.Module, Pretrained):
     def __init__(self, config: AudioCodecConfig) -> None:
         super().__init__()
         self.config = config
-        self.network = FrameCodec(config.frame, config.dim)
+        self.network: FrameCodec | Seanet
+        if config.architecture == "seanet":
+            self.network = Seanet(config.seanet, config.dim)
+        else:
+            self.network = FrameCodec(config.frame, config.dim)
         self.quantizer = config.quantizer.build(config.dim)
 
     @property
     def hop(self) -> int:
         """Samples of a frame."""
-        return self.network.hop
+        return self.config.hop
 
     @property
     def frame_rate(self) -> float:
@@ -60,6 +79,11 @@ class AudioCodec(nn.Module, Pretrained):
     def context(self) -> Context:
         """The frames around a frame that its codes depend on, or that its samples depend on, whichever are more."""
         return self.network.encoder_context.around(self.network.decoder_context)
+
+    @property
+    def alignment(self) -> int:
+        """A piece of a recording gives what the whole gives if it begins at a multiple of so many frames."""
+        return self.network.alignment
 
     @property
     def fingerprint(self) -> str:

@@ -99,6 +99,9 @@ class FrameDecoder(nn.Module):
 class FrameCodec(nn.Module):
     """Encoder and decoder; see :class:`FrameCodecConfig` for the sizes. ``dim`` is that of the vectors."""
 
+    alignment = 1
+    """A piece of a recording may begin at any frame."""
+
     def __init__(self, config: FrameCodecConfig, dim: int) -> None:
         super().__init__()
         if dim > MERGED * config.hop:
@@ -108,8 +111,8 @@ class FrameCodec(nn.Module):
 
     @torch.no_grad()
     def start(self, wave: Tensor) -> None:
-        """Begin as the transform codec of principal components of ``wave (B, T)``, T a multiple of ``hop``."""
-        pairs = self.encoder.pairs(wave).flatten(0, 1).double()
+        """Begin as the transform codec of the principal components of ``wave (B, T)``."""
+        pairs = self.encoder.pairs(F.pad(wave, (0, -wave.shape[-1] % self.hop))).flatten(0, 1).double()
         mean = pairs.mean(0)
         centred = pairs - mean
         _, directions = torch.linalg.eigh(centred.mT @ centred)

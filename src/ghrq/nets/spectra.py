@@ -8,21 +8,21 @@ class Spectrum(nn.Module):
     """The short-time Fourier transform: ``(..., T)`` -> ``(..., window / 2 + 1, frames)`` complex.
 
     Hann window, frames at every quarter of it, zeros around the signal. It is divided by √window, so that noise has the
-    same level for every window.
+    same level for every window. With ``fft`` above ``window`` there are more frequencies, ``fft / 2 + 1``.
     """
 
     taper: Tensor
 
-    def __init__(self, window: int, hop: int | None = None) -> None:
+    def __init__(self, window: int, hop: int | None = None, fft: int | None = None) -> None:
         super().__init__()
-        self.window, self.hop = window, hop or window // 4
+        self.window, self.hop, self.fft = window, hop or window // 4, fft or window
         self.register_buffer("taper", torch.hann_window(window) / window**0.5, persistent=False)
 
     def forward(self, wave: Tensor) -> Tensor:
         """Samples to complex amplitudes."""
         flat = wave.reshape(-1, wave.shape[-1])
         found = torch.stft(
-            flat, self.window, self.hop, window=self.taper, center=True, pad_mode="constant", return_complex=True
+            flat, self.fft, self.hop, self.window, self.taper, center=True, pad_mode="constant", return_complex=True
         )
         return found.reshape(*wave.shape[:-1], *found.shape[1:])
 
@@ -32,10 +32,12 @@ class MelSpectrum(nn.Module):
 
     filters: Tensor
 
-    def __init__(self, sample_rate: int, window: int, hop: int | None = None, bands: int = 64) -> None:
+    def __init__(
+        self, sample_rate: int, window: int, hop: int | None = None, bands: int = 64, fft: int | None = None
+    ) -> None:
         super().__init__()
-        self.spectrum = Spectrum(window, hop)
-        self.register_buffer("filters", mel_filters(sample_rate, window, bands), persistent=False)
+        self.spectrum = Spectrum(window, hop, fft)
+        self.register_buffer("filters", mel_filters(sample_rate, self.spectrum.fft, bands), persistent=False)
 
     def forward(self, wave: Tensor) -> Tensor:
         """Samples to amplitudes."""
@@ -60,5 +62,7 @@ def mel_filters(sample_rate: int, window: int, bands: int) -> Tensor:
     rising, falling = (frequencies - low) / (middle - low), (high - frequencies) / (high - middle)
     triangles = torch.minimum(rising, falling).clamp(min=0.0)
     nearest = (frequencies - middle).abs().argmin(-1, keepdim=True)
-    triangles = torch.where(triangles.sum(-1, keepdim=True) > 0.0, triangles, torch.zeros_like(triangles).scatter(1, nearest, 1.0))
+    triangles = torch.where(
+        triangles.sum(-1, keepdim=True) > 0.0, triangles, torch.zeros_like(triangles).scatter(1, nearest, 1.0)
+    )
     return (triangles / triangles.sum(-1, keepdim=True)).float()
