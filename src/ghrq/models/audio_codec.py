@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ghrq.models.code_tables import CodeTables
 from ghrq.nets.context import Context
 from ghrq.nets.frame_codec import MERGED, FrameCodec, FrameCodecConfig
 from ghrq.nets.seanet import Seanet, SeanetConfig
@@ -64,6 +65,7 @@ class AudioCodec(nn.Module, Pretrained):
         else:
             self.network = FrameCodec(config.frame, config.dim)
         self.quantizer = config.quantizer.build(config.dim)
+        self.tables = CodeTables(config.quantizer.num_stages, config.quantizer.codebook_size)
 
     @property
     def hop(self) -> int:
