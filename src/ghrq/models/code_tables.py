@@ -160,7 +160,7 @@ def _fit_stage(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.int8]]:
     """Classes and weights of the codes ``own``, given those ``above`` and ``before``, -1 where there are none."""
     kept = np.arange(len(own)) < (1.0 - _HELD_OUT) * len(own)
-    all_ = (np.bincount(own, minlength=size) + 0.5) / (len(own) + 0.5 * size)
+    all_: Floats = (np.bincount(own, minlength=size).astype(np.float64) + 0.5) / (len(own) + 0.5 * size)
     groups = [_clusters(own, given, all_, classes) for given in (above, before)]
     contexts = [np.where(given >= 0, of[given], 0) for of, given in zip(groups, (above, before), strict=True)]
 

@@ -11,7 +11,7 @@ costs one state, about a byte more than its codes; with many lanes side by side 
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +65,7 @@ class RangeDecoder:
         self._left = given[: STATE_WORDS - 1 : -1]  # the next word is the last of the list
 
     def pop(
-        self, tables: Sequence[Sequence[Sequence[int]]], groups: Sequence[int], classes: Sequence[int]
+        self, tables: Sequence[Mapping[int, Sequence[int]]], groups: Sequence[int], classes: Sequence[int]
     ) -> list[int]:
         """As many codes as there are ``groups``.
 
