@@ -111,8 +111,8 @@ class FrameCodec(nn.Module):
 
     @torch.no_grad()
     def start(self, wave: Tensor) -> None:
-        """Begin as the transform codec of principal components of ``wave (B, T)``, T a multiple of ``hop``."""
-        pairs = self.encoder.pairs(wave).flatten(0, 1).double()
+        """Begin as the transform codec of the principal components of ``wave (B, T)``."""
+        pairs = self.encoder.pairs(F.pad(wave, (0, -wave.shape[-1] % self.hop))).flatten(0, 1).double()
         mean = pairs.mean(0)
         centred = pairs - mean
         _, directions = torch.linalg.eigh(centred.mT @ centred)

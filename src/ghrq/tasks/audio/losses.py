@@ -9,14 +9,14 @@ from ghrq.nets.spectra import MelSpectrum, Spectrum
 from ghrq.quantizer import ball_units
 from ghrq.tasks.audio.recipe import Weights
 
-# Windows of the mel spectra, and of the complex one.
+# Windows of the mel spectra, and of the complex one. Frames overlap by half.
 _MEL_WINDOWS, _WINDOW = (256, 1024), 512
 
 # Windows of the paper's mel spectra, and what it adds to amplitudes.
 _SCALES, _INAUDIBLE = (64, 128, 256, 512, 1024), 1e-7
 
 # Softer than this is silence: amplitudes of mel bands, squared ones of the complex spectrum.
-_QUIET, _SILENCE = 1e-4, 1e-8
+_QUIET, _SILENCE = 3e-5, 1e-8
 
 
 class SoundLoss(nn.Module):
@@ -25,8 +25,8 @@ class SoundLoss(nn.Module):
     def __init__(self, sample_rate: int, weights: Weights) -> None:
         super().__init__()
         self.weights = weights
-        self.mels = nn.ModuleList(MelSpectrum(sample_rate, window) for window in _MEL_WINDOWS)
-        self.spectrum = Spectrum(_WINDOW)
+        self.mels = nn.ModuleList(MelSpectrum(sample_rate, window, window // 2) for window in _MEL_WINDOWS)
+        self.spectrum = Spectrum(_WINDOW, _WINDOW // 2)
 
     def forward(self, heard: Tensor, wave: Tensor) -> dict[str, Tensor]:
         """``reconstruction``, the weighted sum, and its parts ``mel``, ``spectrum`` and ``samples``."""
