@@ -12,7 +12,6 @@ from ghrq.data.audio.crops import Crops
 from ghrq.data.audio.speech import Speech, load_speech
 from ghrq.metrics.audio import si_sdr
 from ghrq.models.audio_codec import AudioCodec, AudioCodecConfig
-from ghrq.nets.frame_codec import FrameCodec
 from ghrq.optim import RiemannianAdam
 from ghrq.quantizer import kmeans_start
 from ghrq.report.page import Page
@@ -117,8 +116,7 @@ class Audio(Task):
         codec = self.codec
         wave = self._crops(self.speech.train).random(self.recipe.optimizer.start_crops, self.recipe.seed, 0, _START)
         wave = wave.to(codec.quantizer.codebooks.device)
-        if isinstance(codec.network, FrameCodec):
-            codec.network.start(wave)
+        codec.network.start(wave)
         kmeans_start(codec.quantizer, codec.latents(wave), progress)
 
 
