@@ -61,7 +61,7 @@ def linear_decay(steps: int) -> Callable[[int], float]:
 
 
 def cosine_cycles(steps: int, cycles: int) -> Callable[[int], float]:
-    """Factor of the learning rate: ``cycles`` cosine decays to 0, the first from 1, each other from half of the last."""
+    """Factor of the learning rate: ``cycles`` cosine decays to 0, the first from 1, then from half each time."""
     length = -(-steps // cycles)
     decay = cosine_decay(length)
 
