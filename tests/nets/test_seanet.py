@@ -85,3 +85,14 @@ def test_the_lstm_begins_anew_and_sees_nothing_before():
     layer, x = Recurrence(4, 2, memory=5).double(), torch.randn(2, 4, 13).double()
     each = [x[..., i : i + 5] + layer.lstm(x[..., i : i + 5].mT)[0].mT for i in (0, 5, 10)]
     assert torch.allclose(layer(x), torch.cat(each, -1), atol=1e-14)
+
+
+def test_it_starts_with_vectors_of_mean_0_and_mean_squared_norm_1():
+    net, wave = small(), 0.1 * torch.randn(4, 600).double()
+    net.start(wave)
+    z = net.encoder(wave).detach().flatten(0, 1)
+    assert torch.allclose(z.mean(0), torch.zeros(6).double(), atol=1e-9)
+    assert float(z.square().sum(-1).mean()) == pytest.approx(1.0)
+    covariance = z.mT @ z / len(z)
+    assert torch.allclose(covariance, covariance.diag().diag(), atol=1e-9), "principal components"
+    assert covariance.diag().tolist() == sorted(covariance.diag().tolist(), reverse=True)

@@ -47,6 +47,8 @@ def test_every_kind_from_recipe_to_results(kind: str, voices: Path, tmp_path: Pa
     assert by_depth["depth"] == [1, 2, 3]
     assert by_depth["nominal"] == pytest.approx([0.25, 0.5, 0.75])  # 50 frames of 5 bits
     assert all(0.0 < real <= nominal for real, nominal in zip(by_depth["entropy"], by_depth["nominal"], strict=True))
+    assert len(by_depth["file"]) == 3
+    assert by_depth["file"] == sorted(by_depth["file"])
     assert by_depth["mel"][-1] == results["mel"] < by_depth["mel"][0]
     assert results["quantizer"]["offset"] < 0.3
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -56,6 +58,7 @@ def test_every_kind_from_recipe_to_results(kind: str, voices: Path, tmp_path: Pa
     assert last["validation/signs_of_collapse"] == 0.0
     codec = AudioCodec.from_pretrained(tmp_path / "run" / "models" / "codec")
     assert codec.config.quantizer.kind == kind
+    assert codec.tables.frame_weights.any(), "made from the training recordings"
 
 
 @pytest.mark.slow

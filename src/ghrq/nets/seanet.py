@@ -7,14 +7,17 @@ frames, counted from the start of the recording. By default that is the length o
 
 import math
 from functools import reduce
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from ghrq.nets.context import Context
 from ghrq.system.settings import Count, Positive, Section
+
+_Convolution = TypeVar("_Convolution", nn.Conv1d, nn.ConvTranspose1d)
 
 
 class SeanetConfig(Section):
@@ -56,7 +59,7 @@ class Convolution(Layer):
 
     def __init__(self, given: int, made: int, kernel: int, stride: int = 1, *, causal: bool) -> None:
         super().__init__()
-        self.inner = weight_norm(nn.Conv1d(given, made, kernel, stride))
+        self.inner = _started(nn.Conv1d(given, made, kernel, stride), given * kernel)
         extra = kernel - stride
         right = 0 if causal else extra // 2
         self.padding = (extra - right, right)
@@ -76,7 +79,7 @@ class Upsampling(Layer):
 
     def __init__(self, given: int, made: int, stride: int, *, causal: bool) -> None:
         super().__init__()
-        self.inner = weight_norm(nn.ConvTranspose1d(given, made, 2 * stride, stride))
+        self.inner = _started(nn.ConvTranspose1d(given, made, 2 * stride, stride), 2 * given)
         self.stride = stride
         self.left = 0 if causal else stride - stride // 2  # places that are cut off; the others at the end
 
@@ -199,6 +202,22 @@ class Seanet(nn.Module):
         self.config, self.dim, self.hop = config, dim, math.prod(config.strides)
         self.encoder, self.decoder = SeanetEncoder(config, dim), SeanetDecoder(config, dim)
 
+    @torch.no_grad()
+    def start(self, wave: Tensor) -> None:
+        """Begin with vectors of mean 0 and mean squared norm 1 over ``wave (B, T)``, T a multiple of ``hop``.
+
+        They are the principal components of the last layer. Those of an untrained network are nearly one constant, in
+        which a quantizer finds nothing.
+        """
+        project = self.encoder.project
+        if isinstance(project, nn.Linear):
+            found = self.encoder.layers(wave.unsqueeze(1)).mT.flatten(0, 1).double()
+            mean = found.mean(0)
+            spread, directions = torch.linalg.eigh((found - mean).mT @ (found - mean) / len(found))
+            kept = directions.flip(1)[:, : self.dim].mT / spread.flip(0)[: self.dim].sum().sqrt()
+            project.weight.copy_(kept)
+            project.bias.copy_(-kept @ mean)
+
     @property
     def alignment(self) -> int:
         """A piece of a recording gives what the whole gives if it begins at a multiple of so many frames."""
@@ -215,6 +234,18 @@ class Seanet(nn.Module):
         """The vectors around its own that a vector's samples depend on."""
         vectors = self.decoder.layers.reach(Reach(0, self.hop - 1))
         return Context(-vectors.first, vectors.last)
+
+
+def _started(convolution: _Convolution, summands: int) -> _Convolution:
+    """With weight norm, and with weights that keep the level of their input, of which an output sums up so many.
+
+    By torch's default a network so deep gives a constant, from its biases, with hardly any signal in it, and codebooks
+    lose sight of vectors that move together.
+    """
+    nn.init.normal_(convolution.weight, std=summands**-0.5)
+    assert convolution.bias is not None
+    nn.init.zeros_(convolution.bias)
+    return weight_norm(convolution)
 
 
 def _recurrence(config: SeanetConfig, width: int) -> list[Layer]:

@@ -55,6 +55,8 @@ class CodecTraining(Section):
     """Of codebooks that learn by gradient; None is ``rate``."""
     decay: Literal["cosine", "none"] = "cosine"
     """To 0 by a cosine, or none."""
+    cycles: Positive = 1
+    """So many decays by a cosine, each from half the rate of the last."""
     betas: tuple[float, float] = (0.8, 0.99)
     """Of Adam."""
     clip: Annotated[float, Field(gt=0)] = 5.0
@@ -89,6 +91,8 @@ class AudioEvaluation(Section):
     """Of each recording, from its beginning, at most."""
     beam: Positive = 4
     """Of the search for codes."""
+    coder_minutes: Annotated[float, Field(ge=0)] = 60.0
+    """Of the training recordings, at most, from which the tables of the entropy coder are made; 0 makes none."""
 
 
 class AudioRecipe(Recipe):

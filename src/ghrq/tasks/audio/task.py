@@ -12,7 +12,6 @@ from ghrq.data.audio.crops import Crops
 from ghrq.data.audio.speech import Speech, load_speech
 from ghrq.metrics.audio import si_sdr
 from ghrq.models.audio_codec import AudioCodec, AudioCodecConfig
-from ghrq.nets.frame_codec import FrameCodec
 from ghrq.optim import RiemannianAdam
 from ghrq.quantizer import kmeans_start
 from ghrq.report.page import Page
@@ -20,14 +19,14 @@ from ghrq.report.results import StudyResults
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress, make_progress
 from ghrq.tasks.audio.adversarial import AdversarialLosses
-from ghrq.tasks.audio.evaluation import evaluate_codec
+from ghrq.tasks.audio.evaluation import evaluate_codec, fit_tables
 from ghrq.tasks.audio.health import Health, health_values
 from ghrq.tasks.audio.losses import CodecLosses
 from ghrq.tasks.audio.recipe import AudioRecipe
 from ghrq.tasks.audio.report import TABLES, page
 from ghrq.tasks.audio.study import STUDY
 from ghrq.training.loop import Stage
-from ghrq.training.schedule import cosine_decay
+from ghrq.training.schedule import cosine_cycles
 from ghrq.training.task import Task
 
 # A seed beside that of the batches.
@@ -88,14 +87,16 @@ class Audio(Task):
             batches=lambda step: crops.batches(o.batch, recipe.seed, step),
             steps=o.steps,
             steps_per_epoch=o.validate_every,
-            scheduler=LambdaLR(optimizer, cosine_decay(o.steps)) if o.decay == "cosine" else None,
+            scheduler=LambdaLR(optimizer, cosine_cycles(o.steps, o.cycles)) if o.decay == "cosine" else None,
             begin=self._start,
             validate=_Validation(losses, self._crops(self.speech.validation).fixed(o.validation_crops), learning),
             clip=o.clip,
         )
 
     def models(self) -> dict[str, nn.Module]:
-        """``codec``."""
+        """``codec``, with the tables of its entropy coder."""
+        settings = self.recipe.evaluation
+        fit_tables(self.codec, self.speech.train, 60.0 * settings.coder_minutes, settings.beam, make_progress())
         return {"codec": self.codec}
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
@@ -117,8 +118,7 @@ class Audio(Task):
         codec = self.codec
         wave = self._crops(self.speech.train).random(self.recipe.optimizer.start_crops, self.recipe.seed, 0, _START)
         wave = wave.to(codec.quantizer.codebooks.device)
-        if isinstance(codec.network, FrameCodec):
-            codec.network.start(wave)
+        codec.network.start(wave)
         kmeans_start(codec.quantizer, codec.latents(wave), progress)
 
 
