@@ -124,3 +124,16 @@ def test_a_mel_distance_that_stands_still_is_told() -> None:
 def test_too_few_crops_to_start_from(voices: Path) -> None:
     with pytest.raises(UserError, match="start_crops=1 give 12 vectors"):
         Audio.check(small(voices, "optimizer.start_crops=1"))
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_a_codec(voices: Path, tmp_path: Path) -> None:
+    train(small(voices), tmp_path / "first")
+    start = f"start={tmp_path / 'first/models/codec'}"
+    train(small(voices, start, "optimizer.steps=0"), tmp_path / "second")
+    first, second = (AudioCodec.from_pretrained(tmp_path / run / "models/codec") for run in ("first", "second"))
+    assert first.fingerprint == second.fingerprint
+    with pytest.raises(UserError, match=r"its codec\.dim is 16, not 8"):
+        Audio.check(small(voices, start, "codec.dim=8"))
+    with pytest.raises(UserError, match=r"its quantizer\.num_stages is 3, not 2"):
+        Audio.check(small(voices, start, "quantizer.num_stages=2"))

@@ -1,13 +1,12 @@
-"""The order of batches, the learning rate, and the weights that a validation keeps."""
+"""The order of batches, and the weights that a validation keeps."""
 
 from itertools import islice
 
-import pytest
 import torch
 from torch import nn
 
 from ghrq.training.best import KeepBest
-from ghrq.training.schedule import bucketed, cosine_cycles, cosine_decay
+from ghrq.training.schedule import bucketed
 
 
 def test_buckets_are_all_rows_once_an_epoch_and_about_equally_long():
@@ -46,13 +45,3 @@ def test_the_best_weights_stay_and_are_part_of_the_state():
     assert bool((again.best.weight == 2.0).all())
     again.validated(0.45)
     assert bool((again.best.weight == 2.0).all())
-
-
-def test_cycles_begin_at_half_the_rate_of_the_last():
-    factor = cosine_cycles(100, 2)
-    assert [factor(step) for step in (0, 25, 49)] == [cosine_decay(50)(step) for step in (0, 25, 49)]
-    assert factor(50) == 0.5
-    assert factor(75) == pytest.approx(0.25)
-    assert factor(100) == pytest.approx(0.0)
-    assert [cosine_cycles(7, 1)(step) for step in range(9)] == [cosine_decay(7)(step) for step in range(9)]
-    assert cosine_cycles(0, 1)(0) == 1.0

@@ -60,18 +60,6 @@ def linear_decay(steps: int) -> Callable[[int], float]:
     return lambda step: max(0.0, 1.0 - step / max(1, steps))
 
 
-def cosine_cycles(steps: int, cycles: int) -> Callable[[int], float]:
-    """Factor of the learning rate: ``cycles`` cosine decays to 0, the first from 1, then from half each time."""
-    length = -(-steps // cycles)
-    decay = cosine_decay(length)
-
-    def factor(step: int) -> float:
-        cycle = min(step // max(1, length), cycles - 1)
-        return 0.5**cycle * decay(step - cycle * length)
-
-    return factor
-
-
 def cosine_decay(steps: int, warmup: int = 0) -> Callable[[int], float]:
     """Factor of the learning rate: linear warm-up to 1 in ``warmup`` steps, then cosine decay to 0."""
 

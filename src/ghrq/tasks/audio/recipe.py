@@ -20,6 +20,11 @@ def _absolute(source: str) -> str:
     return str(Path(source).expanduser().absolute()) if source else source
 
 
+def _absolute_if_there(name: str) -> str:
+    """A folder, made absolute; the name of a model that ships with ghrq, or of one of the Hub, stays."""
+    return _absolute(name) if Path(name).expanduser().is_dir() else name
+
+
 class SpeechData(Section):
     """The recordings."""
 
@@ -55,8 +60,6 @@ class CodecTraining(Section):
     """Of codebooks that learn by gradient; None is ``rate``."""
     decay: Literal["cosine", "none"] = "cosine"
     """To 0 by a cosine, or none."""
-    cycles: Positive = 1
-    """So many decays by a cosine, each from half the rate of the last."""
     betas: tuple[float, float] = (0.8, 0.99)
     """Of Adam."""
     clip: Annotated[float, Field(gt=0)] = 5.0
@@ -97,6 +100,10 @@ class AudioEvaluation(Section):
 
 class AudioRecipe(Recipe):
     """Everything that decides a run on sound."""
+
+    start: Annotated[str, AfterValidator(_absolute_if_there)] = ""
+    """A trained codec of the same sizes to go on from: its folder or name. If empty, training begins with principal
+    components and k-means."""
 
     data: SpeechData = SpeechData()
     codec: AudioCodecSizes = AudioCodecSizes()
