@@ -149,9 +149,7 @@ def _page(name: str, versions: Sequence[Version], seconds: float, top: float, co
         PageSection(
             "Blind test",
             [_Player("listen_blind", versions, shown), _Script()],
-            [
-                "One of A and B is the original, the other the version you choose; which is which is drawn anew each time."
-            ],
+            ["One of A and B is the original, the other the version you choose. Which it is is drawn anew each time."],
         ),
     ]
     clean = name.encode("utf-8", "replace").decode()
