@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ghrq.models.ancestors import AncestorTranslator
+    from ghrq.models.audio_codec import AudioCodec
     from ghrq.models.hierarchy import HierarchyEmbedding
     from ghrq.models.image_prior import ImagePrior
     from ghrq.models.image_tokenizer import ImageTokenizer
     from ghrq.models.recommender import Recommender
 
-__all__ = ["AncestorTranslator", "HierarchyEmbedding", "ImagePrior", "ImageTokenizer", "Recommender"]
+__all__ = ["AncestorTranslator", "AudioCodec", "HierarchyEmbedding", "ImagePrior", "ImageTokenizer", "Recommender"]
 
-_MODULES = dict(zip(__all__, ("ancestors", "hierarchy", "image_prior", "image_tokenizer", "recommender"), strict=True))
+_MODULES = dict(
+    zip(
+        __all__, ("ancestors", "audio_codec", "hierarchy", "image_prior", "image_tokenizer", "recommender"), strict=True
+    )
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ghrq.models.onnx_file import write_onnx
 from ghrq.models.recommender import Recommender
 from ghrq.nets.code_decoder import CodeDecoder
-from ghrq.system import files
-from ghrq.system.errors import UserError, require
+from ghrq.system.errors import UserError
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 
@@ -49,7 +49,6 @@ def export_onnx(model: Recommender, folder: Path) -> list[Path]:
     """
     if model.config.generator == "t5":
         raise UserError("a recommender with the generator t5 is exported by the tools of transformers (optimum)")
-    require("onnxscript", "export")
     folder.mkdir(parents=True, exist_ok=True)
     training, config, device = model.training, model.config, model.codes.device
     rows = torch.export.Dim("rows", max=2**20)
@@ -60,23 +59,13 @@ def export_onnx(model: Recommender, folder: Path) -> list[Path]:
     try:
         with torch.no_grad():
             model.embed(example)  # what it caches must not be computed while the export traces it
-        _write(_Encoder(model), {"items": example}, ({0: rows, 1: length},), "states", written[0])
+        write_onnx(_Encoder(model), {"items": example}, ({0: rows, 1: length},), "states", written[0])
         if isinstance(decoder := getattr(model, "decoder", None), CodeDecoder):
             states = torch.zeros(2, config.width, device=device)
             codes = torch.zeros(2, len(config.sizes) - 1, dtype=torch.int64, device=device)
             written.append(folder / DECODER)
             given = {"states": states, "codes": codes}
-            _write(_Decoder(decoder), given, ({0: rows}, {0: rows}), "logits", written[1])
+            write_onnx(_Decoder(decoder), given, ({0: rows}, {0: rows}), "logits", written[1])
     finally:
         model.train(training)
     return written
-
-
-def _write(module: nn.Module, given: dict[str, Tensor], shapes: tuple[Any, ...], output: str, path: Path) -> None:
-    with torch.no_grad():
-        program = torch.export.export(module, tuple(given.values()), dynamic_shapes=shapes)
-    made = torch.onnx.export(
-        program, dynamo=True, input_names=list(given), output_names=[output], optimize=True, verbose=False
-    )
-    assert made is not None
-    files.write(path, made.model_proto.SerializeToString())

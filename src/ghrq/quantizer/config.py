@@ -5,10 +5,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
+from ghrq.quantizer.depth import DepthDropout, Learning
 from ghrq.quantizer.kinds import Kind, Update
 from ghrq.quantizer.residual import ResidualQuantizer
 from ghrq.system.progress import Progress
-from ghrq.system.settings import Rate, Share, StagedSection, StageSizes
+from ghrq.system.settings import Positive, Rate, Section, Share, StagedSection, StageSizes
+
+
+class DepthDropoutConfig(Section):
+    """Depth dropout in a recipe, as :class:`ghrq.quantizer.depth.DepthDropout` explains it."""
+
+    depths: tuple[Positive, ...] | None = None
+    full: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    learning: Learning = "used"
 
 
 class QuantizerConfig(StagedSection):
@@ -23,6 +32,10 @@ class QuantizerConfig(StagedSection):
     revive_below: Share = 0.1
     radius: Annotated[float, Field(gt=0, lt=1)] | None = None
     scale_control: bool | None = None
+    centre: bool = False
+    """Subtract a moving mean of the encoder's outputs first, and add it last."""
+    depth_dropout: DepthDropoutConfig | None = None
+    """In training, decode from a random number of stages; None is all of them."""
     weight: Annotated[float, Field(ge=0)] = 0.1
     """Of the quantizer's loss in the loss of the model."""
     start: Literal["random", "kmeans"] = "random"
@@ -30,6 +43,7 @@ class QuantizerConfig(StagedSection):
 
     def build(self, dim: int) -> ResidualQuantizer:
         """An untrained quantizer of vectors ``(..., dim)``."""
+        dropout = self.depth_dropout
         return ResidualQuantizer(
             dim,
             self.codebook_size,
@@ -41,6 +55,8 @@ class QuantizerConfig(StagedSection):
             revive_below=self.revive_below,
             radius=self.radius,
             scale_control=self.scale_control,
+            centre=self.centre,
+            depth_dropout=False if dropout is None else DepthDropout(dropout.depths, dropout.full, dropout.learning),
         )
 
 

@@ -1,0 +1,1 @@
+"""Audio files: read and written in blocks, any rate and number of channels."""

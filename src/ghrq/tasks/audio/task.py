@@ -1,0 +1,173 @@
+"""Audio: a neural codec of speech, and its evaluation on other speakers."""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from ghrq.data.audio.crops import Crops
+from ghrq.data.audio.speech import Speech, load_speech
+from ghrq.metrics.audio import si_sdr
+from ghrq.models.audio_codec import AudioCodec, AudioCodecConfig
+from ghrq.optim import RiemannianAdam
+from ghrq.quantizer import kmeans_start
+from ghrq.report.page import Page
+from ghrq.report.results import StudyResults
+from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress, make_progress
+from ghrq.tasks.audio.adversarial import AdversarialLosses
+from ghrq.tasks.audio.evaluation import evaluate_codec, fit_tables
+from ghrq.tasks.audio.health import Health, health_values
+from ghrq.tasks.audio.losses import CodecLosses
+from ghrq.tasks.audio.recipe import AudioRecipe
+from ghrq.tasks.audio.report import TABLES, page
+from ghrq.tasks.audio.study import STUDY
+from ghrq.training.loop import Stage
+from ghrq.training.schedule import cosine_decay
+from ghrq.training.task import Task
+
+# A seed beside that of the batches.
+_START = 1
+
+
+class Audio(Task):
+    """One stage: encoder, quantizer and decoder, together."""
+
+    Recipe = AudioRecipe
+    recipe: AudioRecipe
+    title = "Speech as codes"
+    study = STUDY
+    tables = TABLES
+
+    codec: AudioCodec
+
+    def __init__(self, recipe: AudioRecipe, run: Any) -> None:
+        super().__init__(recipe, run)
+        self.speech = _load(recipe.data.source)
+
+    @classmethod
+    def check(cls, recipe: AudioRecipe) -> None:
+        """The recordings are there, and the crops that training starts from are enough for the codes."""
+        _load(recipe.data.source)
+        if recipe.start:
+            _trained(recipe)
+        codec, o = recipe.codec, recipe.optimizer
+        vectors = o.start_crops * round(o.crop * codec.sample_rate) // codec.hop
+        if vectors < recipe.quantizer.codebook_size:
+            raise UserError(
+                f"optimizer.start_crops={o.start_crops} give {vectors} vectors, too few for "
+                f"{recipe.quantizer.codebook_size} codes: take more, or longer ones (optimizer.crop)"
+            )
+
+    def stages(self) -> Iterator[Stage]:
+        """See the class."""
+        recipe, o = self.recipe, self.recipe.optimizer
+        self.codec = AudioCodec(AudioCodecConfig(**recipe.codec.model_dump(), quantizer=recipe.quantizer))
+        losses = CodecLosses(self.codec, recipe.losses)
+        groups = [
+            {"params": list(self.codec.network.parameters())},
+            {"params": list(self.codec.quantizer.parameters()), "lr": o.codebook_rate or o.rate},
+        ]
+        model: nn.Module = losses
+        if recipe.adversary is not None:
+            model = AdversarialLosses(losses, recipe.adversary)
+            groups.append(model.discriminator_group())
+        optimizer = RiemannianAdam(groups, lr=o.rate, betas=o.betas)
+        self.codec.quantizer.attach(optimizer)
+        crops = self._crops(self.speech.train)
+
+        def learning() -> float:
+            return float(optimizer.param_groups[0]["lr"]) / o.rate
+
+        yield Stage(
+            "codec",
+            model,
+            optimizer,
+            batches=lambda step: crops.batches(o.batch, recipe.seed, step),
+            steps=o.steps,
+            steps_per_epoch=o.validate_every,
+            scheduler=LambdaLR(optimizer, cosine_decay(o.steps)) if o.decay == "cosine" else None,
+            begin=self._start,
+            validate=_Validation(losses, self._crops(self.speech.validation).fixed(o.validation_crops), learning),
+            clip=o.clip,
+        )
+
+    def models(self) -> dict[str, nn.Module]:
+        """``codec``, with the tables of its entropy coder."""
+        settings = self.recipe.evaluation
+        fit_tables(self.codec, self.speech.train, 60.0 * settings.coder_minutes, settings.beam, make_progress())
+        return {"codec": self.codec}
+
+    def evaluate(self, progress: Progress) -> dict[str, Any]:
+        """Everything that the tables and the report show, of speakers of the test split."""
+        return evaluate_codec(self.codec, self.speech.test, self.recipe.evaluation, progress)
+
+    @classmethod
+    def report(cls, study: StudyResults) -> Page:
+        """Figure 3 and the audio row of table 7."""
+        return page(cls.title, study)
+
+    def _crops(self, recordings: Any) -> Crops:
+        rate = self.recipe.codec.sample_rate
+        return Crops(recordings, rate, round(self.recipe.optimizer.crop * rate))
+
+    @torch.no_grad()
+    def _start(self, progress: Progress) -> None:
+        """A trained codec, or principal components and k-means."""
+        codec = self.codec
+        if self.recipe.start:
+            trained = _trained(self.recipe)
+            codec.network.load_state_dict(trained.network.state_dict())
+            codec.quantizer.load_state_dict(trained.quantizer.state_dict())
+            return
+        wave = self._crops(self.speech.train).random(self.recipe.optimizer.start_crops, self.recipe.seed, 0, _START)
+        wave = wave.to(codec.quantizer.codebooks.device)
+        codec.network.start(wave)
+        kmeans_start(codec.quantizer, codec.latents(wave), progress)
+
+
+class _Validation:
+    """Scores of fixed crops at full depth, and whether the quantizer is healthy.
+
+    ``learning()`` is the learning rate, relative to its start.
+    """
+
+    def __init__(self, model: CodecLosses, wave: Tensor, learning: Callable[[], float]) -> None:
+        self.model, self.wave, self.learning = model, wave, learning
+        self.health = Health()
+
+    def __call__(self) -> dict[str, float]:
+        codec = self.model.codec
+        wave = self.wave.to(codec.quantizer.codebooks.device)
+        z = codec.latents(wave)
+        heard = codec.waveform(codec.quantizer.decode(codec.quantizer.encode(z)))[:, : wave.shape[-1]]
+        parts = {name: float(value) for name, value in self.model.sound(heard, wave).items()}
+        found, scale = codec.quantizer.diagnose(z), codec.quantizer.scale
+        for text in self.health.news(found, parts["mel"], self.learning()):
+            make_progress().note(f"this run may be collapsing: {text}")
+        values = health_values(found, 1.0 if scale is None else float(scale()))
+        return parts | {"si_sdr": float(si_sdr(wave, heard).nanmean())} | values
+
+
+def _trained(recipe: AudioRecipe) -> AudioCodec:
+    """The codec to go on from."""
+    trained = AudioCodec.from_pretrained(recipe.start)
+    for key, own in recipe.codec:
+        if own != getattr(trained.config, key):
+            raise UserError(f"start = {recipe.start}: its codec.{key} is {getattr(trained.config, key)}, not {own}")
+    q, theirs = recipe.quantizer, trained.config.quantizer
+    for key in ("kind", "codebook_size", "num_stages", "curvature", "centre", "update"):
+        if getattr(q, key) != getattr(theirs, key):
+            raise UserError(
+                f"start = {recipe.start}: its quantizer.{key} is {getattr(theirs, key)}, not {getattr(q, key)}"
+            )
+    return trained
+
+
+@lru_cache(maxsize=2)
+def _load(source: str) -> Speech:
+    """The runs of a study share the list of recordings."""
+    return load_speech(source)

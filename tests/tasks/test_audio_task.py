@@ -1,0 +1,139 @@
+"""The audio task from recipe to report."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_audio import small, write_voices
+
+from ghrq.models import AudioCodec
+from ghrq.quantizer.diagnosis import Diagnosis
+from ghrq.report.study import write_report
+from ghrq.system.errors import UserError
+from ghrq.tasks.audio import Audio
+from ghrq.tasks.audio.evaluation import depths_of
+from ghrq.tasks.audio.health import Health, signs_of_collapse
+from ghrq.tasks.audio.losses import SoundLoss
+from ghrq.tasks.audio.recipe import Weights
+from ghrq.training.study import Outcome
+from ghrq.training.train import train
+
+HEALTHY = Diagnosis(
+    residual_error=[1.0, 0.5, 0.3],
+    telescoping_error=0.0,
+    usage=[1.0] * 3,
+    perplexity=[500.0] * 3,
+    radius={"median": 0.15, "greatest": 0.5},
+    code_radius=[0.1] * 3,
+    residual_radius=[0.1] * 3,
+    boundary_fraction=0.0,
+    offset=0.1,
+    codebook_size=1024,
+)
+
+
+@pytest.fixture(scope="module")
+def voices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_voices(tmp_path_factory.mktemp("voices"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["calibrated", "ghrq", "naive", "euclidean"])
+def test_every_kind_from_recipe_to_results(kind: str, voices: Path, tmp_path: Path) -> None:
+    results = train(small(voices, f"quantizer.kind={kind}"), tmp_path / "run")
+    by_depth = results["by_depth"]
+    assert by_depth["depth"] == [1, 2, 3]
+    assert by_depth["nominal"] == pytest.approx([0.25, 0.5, 0.75])  # 50 frames of 5 bits
+    assert all(0.0 < real <= nominal for real, nominal in zip(by_depth["entropy"], by_depth["nominal"], strict=True))
+    assert len(by_depth["file"]) == 3
+    assert by_depth["file"] == sorted(by_depth["file"])
+    assert by_depth["mel"][-1] == results["mel"] < by_depth["mel"][0]
+    assert results["quantizer"]["offset"] < 0.3
+    logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in logged if "validation/mel" in line][-1]
+    assert last["step"] == 8
+    assert last["validation/perplexity_3"] > 1.0
+    assert last["validation/signs_of_collapse"] == 0.0
+    codec = AudioCodec.from_pretrained(tmp_path / "run" / "models" / "codec")
+    assert codec.config.quantizer.kind == kind
+    assert codec.tables.frame_weights.any(), "made from the training recordings"
+
+
+@pytest.mark.slow
+def test_the_report_draws_the_figure(voices: Path, tmp_path: Path) -> None:
+    outcomes = []
+    for seed in (0, 1):
+        axes = {"recipe": "cpu", "dim": 16, "kind": "calibrated", "seed": seed}
+        folder = tmp_path / f"run{seed}"
+        outcomes.append(Outcome(axes, folder, train(small(voices, f"seed={seed}"), folder)))
+    write_report(Audio, outcomes, tmp_path / "report")
+    written = "".join(path.read_text() for path in (tmp_path / "report").rglob("*.md"))
+    assert "Quality at full depth" in written
+    assert "Errors on the ball" in written
+    assert list((tmp_path / "report").rglob("rate-mel-d16.svg"))
+
+
+def test_equal_sounds_have_no_loss() -> None:
+    loss = SoundLoss(16_000, Weights())
+    wave = 0.1 * torch.randn(2, 4000)
+    assert all(float(value) == 0.0 for value in loss(wave, wave).values())
+    assert float(loss(0.5 * wave, wave)["mel"]) == pytest.approx(0.69, abs=0.02), "the log of 2"
+
+
+def test_silence_has_a_finite_gradient() -> None:
+    wave = torch.zeros(1, 4000, requires_grad=True)
+    SoundLoss(16_000, Weights())(wave, torch.zeros(1, 4000))["reconstruction"].backward()
+    assert wave.grad is not None
+    assert wave.grad.isfinite().all()
+
+
+def test_depths() -> None:
+    assert depths_of(12) == [1, 2, 4, 8, 12]
+    assert depths_of(3) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"offset": 0.5}, "before stage 1, 0.50"),
+        ({"boundary_fraction": 0.4}, "40% of the latents"),
+        ({"perplexity": [500.0, 3.0, 400.0]}, "stage 2 has perplexity 3 of 1024 codes: its codes do not follow"),
+        ({"perplexity": [500.0, 400.0, 3.0], "residual_error": [1.0, 1e-3, 1e-3]}, "the stages before leave nothing"),
+        ({"residual_error": [1.0, 0.5, 0.7]}, "stage 3 adds to the error"),
+    ],
+)
+def test_a_collapse_is_told_with_stage_and_cause(change: dict, told: str) -> None:
+    (sign,) = signs_of_collapse(replace(HEALTHY, **change)).values()
+    assert told in sign
+    health = Health()
+    assert health.news(HEALTHY, 1.0, 1.0) == []
+    assert health.news(replace(HEALTHY, **change), 1.0, 1.0) == [sign]
+    assert health.news(replace(HEALTHY, **change), 1.0, 1.0) == [], "once"
+
+
+def test_a_mel_distance_that_stands_still_is_told() -> None:
+    health = Health()
+    told = [health.news(HEALTHY, mel, 0.9) for mel in (1.0, 0.9, 0.8, *[0.8] * 6)]
+    assert [bool(news) for news in told] == [False] * 8 + [True]
+    ended = Health()
+    assert not any(ended.news(HEALTHY, 0.8, 0.1) for _ in range(20)), "the rate has decayed: that is the end"
+
+
+def test_too_few_crops_to_start_from(voices: Path) -> None:
+    with pytest.raises(UserError, match="start_crops=1 give 12 vectors"):
+        Audio.check(small(voices, "optimizer.start_crops=1"))
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_a_codec(voices: Path, tmp_path: Path) -> None:
+    train(small(voices), tmp_path / "first")
+    start = f"start={tmp_path / 'first/models/codec'}"
+    train(small(voices, start, "optimizer.steps=0"), tmp_path / "second")
+    first, second = (AudioCodec.from_pretrained(tmp_path / run / "models/codec") for run in ("first", "second"))
+    assert first.fingerprint == second.fingerprint
+    with pytest.raises(UserError, match=r"its codec\.dim is 16, not 8"):
+        Audio.check(small(voices, start, "codec.dim=8"))
+    with pytest.raises(UserError, match=r"its quantizer\.num_stages is 3, not 2"):
+        Audio.check(small(voices, start, "quantizer.num_stages=2"))
