@@ -5,6 +5,7 @@ import torch
 
 from ghrq.models import AudioCodec
 from ghrq.models.audio_codec import AudioCodecConfig
+from ghrq.models.compact import compact, expand
 from ghrq.nets.frame_codec import FrameCodecConfig
 from ghrq.nets.seanet import SeanetConfig
 from ghrq.quantizer import QuantizerConfig
@@ -94,3 +95,50 @@ def test_the_other_architecture(tmp_path):
     again = AudioCodec.from_pretrained(tmp_path / "codec")
     assert torch.equal(again.decode(codes, length=100), heard)
     assert again.fingerprint == codec.fingerprint
+
+
+def test_a_compact_model_is_small_and_nearly_the_same(codec, tmp_path):
+    codec.save_pretrained(tmp_path / "large")
+    codec.save_compact(tmp_path / "small")
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("large", "small")]
+    assert sizes[1] < 0.35 * sizes[0]
+    again = AudioCodec.from_pretrained(tmp_path / "small")
+    wave = low_notes(2, 16_000)
+    z, other = codec.latents(wave), again.latents(wave)
+    assert (z - other).norm() < 0.02 * z.norm()
+    third = AudioCodec.from_pretrained(tmp_path / "small")
+    assert third.fingerprint == again.fingerprint != codec.fingerprint
+    assert torch.equal(third.encode(wave), again.encode(wave))
+    again.train()
+    again.quantizer(again.latents(wave))  # it can go on learning
+    assert torch.allclose(again.quantizer.codebooks, third.quantizer.codebooks, atol=0.1)
+
+
+def test_the_tables_of_the_coder_are_part_of_the_codec(codec, tmp_path):
+    before = codec.fingerprint
+    codec.tables.frame_weights[0, 0, 0] = 3
+    assert codec.fingerprint != before
+    codec.save_compact(tmp_path / "codec")
+    assert AudioCodec.from_pretrained(tmp_path / "codec").tables.frame_weights[0, 0, 0] == 3
+
+
+def test_compact_weights_are_within_half_a_step():
+    weights = {
+        "a": torch.randn(40, 50),
+        "b": torch.randn(5),
+        "c": torch.arange(2000).view(40, 50),
+        "d": torch.zeros(40, 50),
+    }
+    packed = compact(weights)
+    assert {name: tensor.dtype for name, tensor in packed.items() if "int8" in name} == {
+        "a.int8": torch.int8,
+        "d.int8": torch.int8,
+    }
+    found = expand(packed)
+    assert found.keys() == weights.keys()
+    assert ((found["a"] - weights["a"]).abs() <= 0.501 * weights["a"].abs().amax(-1, keepdim=True) / 127).all()
+    assert torch.equal(found["b"], weights["b"])
+    assert torch.equal(found["c"], weights["c"])
+    assert torch.equal(found["d"], weights["d"])
+    with pytest.raises(ValueError, match=r"'a\.scale' is missing"):
+        expand({"a.int8": packed["a.int8"]})

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from small_codec import small_codec, speech_like
 
 from ghrq.models.audio_stream import DecodeStream, EncodeStream
-from small_codec import small_codec, speech_like
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["both sides", "causal"])
@@ -17,7 +17,7 @@ def pieces(x, size):
 
 
 @pytest.mark.parametrize(("size", "block"), [(1, 1), (37, 3), (4000, 20), (10**6, 7), (40, 1)])
-@pytest.mark.parametrize("samples", [0, 1, 39, 40, 41, 5003])
+@pytest.mark.parametrize("samples", [0, 1, 41, 1203])
 def test_encoding_in_pieces(codec, size, block, samples):
     if size == 1 and samples > 100:
         pytest.skip("slow")
@@ -54,10 +54,10 @@ def test_more_context_than_stated_is_never_needed_and_less_is_not_enough(codec):
 
 
 def test_the_delay_is_as_stated(codec):
-    wave = speech_like(4000).unsqueeze(0)
+    wave = speech_like(1200).unsqueeze(0)
     encoder, decoder, seen = EncodeStream(codec, block=1), DecodeStream(codec, block=1), 0
     codes = []
-    for place in range(4000):
+    for place in range(1200):
         found = encoder.push(wave[:, place : place + 1])
         seen += found.shape[1]
         codes.append(found)
@@ -69,13 +69,13 @@ def test_the_delay_is_as_stated(codec):
 
 
 def test_a_stream_goes_on_from_a_state(codec):
-    wave = speech_like(5003).unsqueeze(0)
+    wave = speech_like(1603).unsqueeze(0)
     whole, found, state = codec.encode(wave), [], None
-    for piece in pieces(wave, 611):
+    for piece in pieces(wave, 211):
         stream = EncodeStream(codec, block=4, state=state)
         found.append(stream.push(piece))
         state = stream.state
-        assert state.kept.shape[1] <= (codec.context.left + codec.context.right + 4 + 1) * codec.hop + 611
+        assert state.kept.shape[1] <= (codec.context.left + codec.context.right + 4 + 1) * codec.hop + 211
     found.append(EncodeStream(codec, block=4, state=state).finish())
     assert torch.equal(torch.cat(found, dim=1), whole)
 

@@ -12,7 +12,7 @@ SMALL = [
     "codec.dim=16", "codec.frame.hidden=16", "quantizer.codebook_size=32", "quantizer.num_stages=3",
     "optimizer.steps=8", "optimizer.batch=2", "optimizer.crop=0.25", "optimizer.start_crops=24",
     "optimizer.validate_every=4", "optimizer.validation_crops=3", "evaluation.files=2", "evaluation.seconds=1",
-    "evaluation.beam=2", "training.trackers=[]", "training.log_every=2",
+    "evaluation.beam=2", "evaluation.coder_minutes=0.1", "training.trackers=[]", "training.log_every=2",
 ]  # fmt: skip
 
 

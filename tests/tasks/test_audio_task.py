@@ -47,6 +47,8 @@ def test_every_kind_from_recipe_to_results(kind: str, voices: Path, tmp_path: Pa
     assert by_depth["depth"] == [1, 2, 3]
     assert by_depth["nominal"] == pytest.approx([0.25, 0.5, 0.75])  # 50 frames of 5 bits
     assert all(0.0 < real <= nominal for real, nominal in zip(by_depth["entropy"], by_depth["nominal"], strict=True))
+    assert len(by_depth["file"]) == 3
+    assert by_depth["file"] == sorted(by_depth["file"])
     assert by_depth["mel"][-1] == results["mel"] < by_depth["mel"][0]
     assert results["quantizer"]["offset"] < 0.3
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -56,6 +58,7 @@ def test_every_kind_from_recipe_to_results(kind: str, voices: Path, tmp_path: Pa
     assert last["validation/signs_of_collapse"] == 0.0
     codec = AudioCodec.from_pretrained(tmp_path / "run" / "models" / "codec")
     assert codec.config.quantizer.kind == kind
+    assert codec.tables.frame_weights.any(), "made from the training recordings"
 
 
 @pytest.mark.slow
@@ -121,3 +124,16 @@ def test_a_mel_distance_that_stands_still_is_told() -> None:
 def test_too_few_crops_to_start_from(voices: Path) -> None:
     with pytest.raises(UserError, match="start_crops=1 give 12 vectors"):
         Audio.check(small(voices, "optimizer.start_crops=1"))
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_a_codec(voices: Path, tmp_path: Path) -> None:
+    train(small(voices), tmp_path / "first")
+    start = f"start={tmp_path / 'first/models/codec'}"
+    train(small(voices, start, "optimizer.steps=0"), tmp_path / "second")
+    first, second = (AudioCodec.from_pretrained(tmp_path / run / "models/codec") for run in ("first", "second"))
+    assert first.fingerprint == second.fingerprint
+    with pytest.raises(UserError, match=r"its codec\.dim is 16, not 8"):
+        Audio.check(small(voices, start, "codec.dim=8"))
+    with pytest.raises(UserError, match=r"its quantizer\.num_stages is 3, not 2"):
+        Audio.check(small(voices, start, "quantizer.num_stages=2"))

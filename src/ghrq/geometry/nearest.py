@@ -85,7 +85,11 @@ def without_copies(table: CodeTable) -> CodeTable:
     """The table ``(N, K, ·)`` whose products are infinite for codes that equal an earlier one of their stage."""
     size, matrix = table.codes.shape[-2], table.matrix.clone()
     places = torch.arange(size, device=matrix.device)
+    # Comparing all codes is slow; those that differ on one random line are different.
+    line = torch.rand(table.codes.shape[-1], generator=torch.Generator().manual_seed(0)).to(table.codes)
     for stage, codes in zip(matrix, table.codes, strict=True):
+        if len((codes @ line).unique()) == size:
+            continue
         group = (codes + 0.0).unique(dim=0, return_inverse=True)[1]  # -0.0 equals 0.0
         first = torch.full_like(places, size).scatter_reduce_(0, group, places, "amin")
         stage[-1, first[group] < places] = torch.inf
@@ -142,6 +146,29 @@ def ratios(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Tensor:
     """
     values = torch.cat((x, 1.0 - 0.5 * gap), dim=-1) @ table.matrix
     return (2.0 * values + square) / gap
+
+
+def smallest_ratios(
+    x: Tensor, square: Tensor, gap: Tensor, handicap: Tensor, table: CodeTable, count: int
+) -> tuple[Tensor, Tensor]:
+    """The ``count`` smallest :func:`ratios` over all rows of ``x (N, n, d)`` and codes, in order: values and places.
+
+    Both are ``(N, count)``; a place is ``row · K + code``. ``handicap (N, n, 1)`` is added to the ratios of a row.
+    """
+    codes = table.matrix.shape[1]
+    # One product gives all of them: scaled by 2 / gap, with the rest as one more column.
+    left = torch.cat((x, 1.0 - 0.5 * gap), dim=-1) * (2.0 / gap)
+    left = torch.cat((left, square / gap + handicap), dim=-1)
+    matrix = torch.cat((table.matrix, torch.ones_like(table.matrix[:1])))
+    values = (left @ matrix).flatten(1)
+    if codes % _BLOCK or values.shape[1] <= count * _BLOCK:
+        return values.topk(count, dim=1, largest=False)
+    # They are in the blocks that have the smallest minima.
+    blocks = values.unflatten(1, (-1, _BLOCK))
+    chosen = blocks.amin(2).topk(count, dim=1, largest=False).indices
+    few = blocks.gather(1, chosen.unsqueeze(-1).expand(-1, -1, _BLOCK)).flatten(1)
+    best, place = few.topk(count, dim=1, largest=False)
+    return best, chosen.gather(1, place // _BLOCK) * _BLOCK + place % _BLOCK
 
 
 def _search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:

@@ -1,21 +1,27 @@
 """Speech and other sound to codes and back."""
 
 import math
+from pathlib import Path
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ghrq.models.code_tables import CodeTables
+from ghrq.models.compact import compact, expand
 from ghrq.nets.context import Context
 from ghrq.nets.frame_codec import MERGED, FrameCodec, FrameCodecConfig
 from ghrq.nets.seanet import Seanet, SeanetConfig
 from ghrq.quantizer import QuantizerConfig
 from ghrq.system.checks import at_least, is_tensor
-from ghrq.system.pretrained import Format, Pretrained, digest
+from ghrq.system.pretrained import Format, Pretrained, digest, save
 from ghrq.system.settings import Positive, Section
 
 Architecture = Literal["frame", "seanet"]
+
+# Of the names of statistics from which codes learn.
+_LEARNING = ("quantizer.usage.", "quantizer.midpoints.")
 
 
 class AudioCodecSizes(Section):
@@ -54,6 +60,7 @@ class AudioCodec(nn.Module, Pretrained):
     Config = AudioCodecConfig
     config: AudioCodecConfig
     _format = Format("ghrq-audio-codec", "audio codec")
+    _shipped = Path(__file__).parent / "shipped"
 
     def __init__(self, config: AudioCodecConfig) -> None:
         super().__init__()
@@ -64,6 +71,8 @@ class AudioCodec(nn.Module, Pretrained):
         else:
             self.network = FrameCodec(config.frame, config.dim)
         self.quantizer = config.quantizer.build(config.dim)
+        self.tables = CodeTables(config.quantizer.num_stages, config.quantizer.codebook_size)
+        """Of the entropy coder."""
 
     @property
     def hop(self) -> int:
@@ -88,9 +97,7 @@ class AudioCodec(nn.Module, Pretrained):
     @property
     def fingerprint(self) -> str:
         """A SHA-256 of all that decides what codes mean: files name the model by it."""
-        parts = self.state_dict(keep_vars=True)
-        learning = ("quantizer.usage.", "quantizer.midpoints.")
-        return digest(self._format.name, {name: part for name, part in parts.items() if not name.startswith(learning)})
+        return digest(self._format.name, self._lasting())
 
     def frames(self, samples: int) -> int:
         """How many frames so many samples have."""
@@ -140,6 +147,25 @@ class AudioCodec(nn.Module, Pretrained):
         z_hat = self.quantizer.decode(codes.to(self._device))
         wave = self.waveform(z_hat if codes.dim() == 3 else z_hat.unsqueeze(0))[:, :length].to(codes.device)
         return wave if codes.dim() == 3 else wave[0]
+
+    def save_compact(self, folder: str | Path) -> None:
+        """As ``save_pretrained``, much smaller: one byte a weight, and nothing that only training needs.
+
+        The model in the folder is a slightly different one, with another fingerprint.
+        """
+        save(Path(folder), self._format, self._saved_config(), compact(self._lasting()))
+
+    def _lasting(self) -> dict[str, Tensor]:
+        """All weights, without the statistics from which codes learn."""
+        return {name: part for name, part in self.state_dict().items() if not name.startswith(_LEARNING)}
+
+    def _unpacked(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Compact weights; statistics of learning that are not there begin with the codebooks."""
+        found = expand(weights)
+        codebooks = found.get("quantizer.codebooks")
+        if self.quantizer.midpoints is not None and codebooks is not None:
+            self.quantizer.midpoints.restart(codebooks)
+        return {name: part for name, part in self.state_dict().items() if name.startswith(_LEARNING)} | found
 
     @property
     def _device(self) -> torch.device:

@@ -40,8 +40,8 @@ class _Stream:
         return StreamState(self._kept, self._before)
 
     def _take(self, given: Tensor | None) -> list[Tensor]:
-        """The results of all blocks that are complete with this input; after the end (``None``), of all that is left."""
-        left, right = self.codec.context
+        """The results of all blocks that are complete with this input; at the end (``None``), of all that is left."""
+        (left, right), step = self.codec.context, self.codec.alignment
         ended, found = given is None, list[Tensor]()
         if given is not None:
             if given.dim() != self._empty.dim() or given.shape[0] != self._empty.shape[0]:
@@ -57,7 +57,7 @@ class _Stream:
             stop = self._before + min(ready, self.block)
             seen = self._kept[:, : (stop + right) * self._unit]
             found.append(self._compute(seen, self._before, stop))
-            first = max(0, stop - left)
+            first = max(0, stop - left) // step * step
             self._kept, self._before = self._kept[:, first * self._unit :], stop - first
         if ended:
             self._kept, self._before = self._empty, 0

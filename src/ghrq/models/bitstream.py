@@ -20,11 +20,11 @@ from torch import Tensor
 from ghrq.data.audio.files import check_format
 from ghrq.data.audio.resample import resampled_length
 from ghrq.data.outputs import replacing
-from ghrq.models.code_tables import CodeTables
+from ghrq.models.audio_codec import AudioCodec
+from ghrq.models.code_tables import Codes, CodeTables
 from ghrq.models.range_coder import STATE_WORDS
 from ghrq.system.errors import UserError
 from ghrq.system.inputs import InputFile
-from ghrq.system.pretrained import Pretrained
 
 MAGIC, VERSION = b"GHRQ", 1
 
@@ -34,7 +34,7 @@ CHUNK = 500
 FINGERPRINT_BYTES = 8
 _MOST_STAGES, _MOST_FRAMES, _LONGEST = 64, 4096, 2**48
 
-# magic, version, stages, channels, rate, length, rate of the codec, hop, codes, chunk, fingerprint; the checksum follows
+# magic, version, stages, channels, rate, length, rate of the codec, hop, codes, chunk, fingerprint; then the checksum
 _HEADER = struct.Struct(f"<4sBBHIQIHHH{FINGERPRINT_BYTES}s")
 _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
@@ -98,10 +98,10 @@ class Header(NamedTuple):
         return content + _CHECKSUM.pack(zlib.crc32(content))
 
 
-def header_of(codec: Pretrained, stages: int, channels: int, rate: int) -> Header:
+def header_of(codec: AudioCodec, stages: int, channels: int, rate: int) -> Header:
     """The header of a sound for this codec, with the length still 0."""
-    config = codec.config
-    return Header(stages, channels, rate, 0, config.sample_rate, codec.hop, config.quantizer.codebook_size, _named(codec))
+    config, codes = codec.config, codec.quantizer.codebook_size
+    return Header(stages, channels, rate, 0, config.sample_rate, codec.hop, codes, _named(codec))
 
 
 class BitstreamWriter:
@@ -174,7 +174,7 @@ class BitstreamReader:
         self.header = self._read_header()
         self._offset, self._next = HEADER_BYTES, 0
 
-    def check_made_by(self, codec: Pretrained) -> None:
+    def check_made_by(self, codec: AudioCodec) -> None:
         """Raise an error if another codec encoded the file."""
         named, own = self.header.fingerprint, _named(codec)
         if named != own:
@@ -182,7 +182,8 @@ class BitstreamReader:
                 f"{self.path} was encoded by another model ({named.hex()}), this is {own.hex()}: "
                 "give the one that encoded it with --model, or encode the sound again with this one"
             )
-        if self.header != header_of(codec, *self.header[:3])._replace(length=self.header.length, chunk=self.header.chunk):
+        expected = header_of(codec, *self.header[:3])._replace(length=self.header.length, chunk=self.header.chunk)
+        if self.header != expected:
             raise self._damaged("its header does not fit its model")
         if self.header.stages > codec.config.quantizer.num_stages:
             raise self._damaged(f"it has {self.header.stages} stages, its model {codec.config.quantizer.num_stages}")
@@ -211,9 +212,7 @@ class BitstreamReader:
         for number in range(self.header.chunks):
             yield self._read_chunk(number)
 
-    def _decoded(
-        self, tables: CodeTables, sizes: list[int], stream: bytes, frames: int, number: int
-    ) -> "np.typing.NDArray[np.int64]":
+    def _decoded(self, tables: CodeTables, sizes: list[int], stream: bytes, frames: int, number: int) -> Codes:
         words = np.frombuffer(stream, dtype="<u2")[: STATE_WORDS + sum(sizes)].astype(np.uint16)
         try:
             return tables.decode(words, sizes, frames)
@@ -223,16 +222,15 @@ class BitstreamReader:
     def _read_header(self) -> Header:
         content = self._file.read(HEADER_BYTES)
         if content[:4] != MAGIC[: len(content)] or not content:
-            raise UserError(f"{self.path} is not a .ghrq file: its first bytes are others; 'ghrq codec encode' makes one")
+            raise UserError(f"{self.path} is not a .ghrq file: it begins otherwise; 'ghrq codec encode' makes one")
         if len(content) < HEADER_BYTES:
             raise self._damaged("it ends within its header")
-        if content[4] != VERSION and zlib.crc32(content[: _HEADER.size]) == _CHECKSUM.unpack(content[_HEADER.size :])[0]:
-            raise UserError(f"{self.path} has version {content[4]} of the format, this ghrq reads {VERSION}: update ghrq")
-        if zlib.crc32(content[: _HEADER.size]) != _CHECKSUM.unpack(content[_HEADER.size :])[0]:
+        fields = content[: _HEADER.size]
+        if zlib.crc32(fields) != _CHECKSUM.unpack(content[_HEADER.size :])[0]:
             raise self._damaged("the checksum of its header is wrong")
-        _, _, stages, channels, rate, length, codec_rate, hop, codes, chunk, named = _HEADER.unpack(
-            content[: _HEADER.size]
-        )
+        _, version, stages, channels, rate, length, codec_rate, hop, codes, chunk, named = _HEADER.unpack(fields)
+        if version != VERSION:
+            raise UserError(f"{self.path} has version {version} of the format, this ghrq reads {VERSION}: update ghrq")
         header = Header(stages, channels, rate, length, codec_rate, hop, codes + 1, named, chunk)
         check_format(str(self.path), rate, channels)
         check_format(f"the codec of {self.path}", codec_rate, 1)
@@ -316,6 +314,5 @@ def trim(path: Path, out: Path, stages: int, advance: Callable[[], None] = lambd
     return header
 
 
-def _named(codec: Pretrained) -> bytes:
-    fingerprint: str = codec.fingerprint  # type: ignore[attr-defined]
-    return bytes.fromhex(fingerprint)[:FINGERPRINT_BYTES]
+def _named(codec: AudioCodec) -> bytes:
+    return bytes.fromhex(codec.fingerprint)[:FINGERPRINT_BYTES]

@@ -8,6 +8,7 @@ coder by integer arithmetic, at least 1 each: every code can be coded, on every 
 
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ _PRIORS, _TRUST = (100.0, 300.0, 1000.0), (0.7, 0.8, 0.9, 1.0)
 
 
 class CodeTables(nn.Module):
-    """Tables for ``num_stages`` of ``codebook_size`` codes. New ones are uniform; :meth:`fit` learns them from codes."""
+    """Tables for ``num_stages`` of ``codebook_size`` codes. New ones are uniform; :meth:`fit` learns from codes."""
 
     stage_classes: Tensor
     """``(num_stages, codebook_size)`` uint8: the class of each code for the stage after it."""
@@ -57,7 +58,13 @@ class CodeTables(nn.Module):
         for name in ("stage_weights", "frame_weights"):
             self.register_buffer(name, torch.zeros(num_stages, classes, codebook_size, dtype=torch.int8))
         self._edges: dict[int, list[_LazyRow]] = {}
-        self.register_load_state_dict_post_hook(lambda *_: self._edges.clear())
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Models without tables have uniform ones."""
+        for name, uniform in self.named_buffers():
+            state_dict.setdefault(prefix + name, torch.zeros_like(uniform))
+        self._edges.clear()
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def encode(self, codes: Codes) -> tuple[Words, list[int]]:
         """The stream of ``codes (frames, stages)``, and how many words each stage has in it after the state."""
@@ -75,7 +82,7 @@ class CodeTables(nn.Module):
         return coder.finish(), sizes[::-1]
 
     def decode(self, words: Words, sizes: Sequence[int], frames: int) -> Codes:
-        """The codes ``(frames, len(sizes))`` of a stream, which may be cut after any stage. A ``ValueError`` if damaged."""
+        """The codes ``(frames, len(sizes))`` of a stream, whole or cut after a stage. If damaged, a ``ValueError``."""
         if len(words) != STATE_WORDS + sum(sizes):
             raise ValueError(f"{len(words)} words for sections of {sum(sizes)}")
         coder, codes = RangeDecoder(words), np.zeros((frames, len(sizes)), dtype=np.int64)
@@ -153,7 +160,7 @@ def _fit_stage(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.int8]]:
     """Classes and weights of the codes ``own``, given those ``above`` and ``before``, -1 where there are none."""
     kept = np.arange(len(own)) < (1.0 - _HELD_OUT) * len(own)
-    all_ = (np.bincount(own, minlength=size) + 0.5) / (len(own) + 0.5 * size)
+    all_: Floats = (np.bincount(own, minlength=size).astype(np.float64) + 0.5) / (len(own) + 0.5 * size)
     groups = [_clusters(own, given, all_, classes) for given in (above, before)]
     contexts = [np.where(given >= 0, of[given], 0) for of, given in zip(groups, (above, before), strict=True)]
 

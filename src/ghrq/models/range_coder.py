@@ -1,17 +1,17 @@
 """An entropy coder on integers alone, so that a file has the same bytes and the same codes on every machine.
 
 It is the range variant of asymmetric numeral systems (Duda, arXiv 1311.2540) with a state of 48 bits and words of 16.
-A table gives each code an interval of the integers below ``TOTAL``; a code costs ``log2(TOTAL / width)`` bits. The coder
-is a stack: what is encoded last is decoded first. So codes are pushed from the last to the first, and words come out in
-the order of decoding. The words of codes that are decoded first do not depend on later ones being there: a stream may be
-cut after any code.
+A table gives each code an interval of the integers below ``TOTAL``; a code costs ``log2(TOTAL / width)`` bits. The
+coder is a stack: what is encoded last is decoded first. So codes are pushed from the last to the first, and words come
+out in the order of decoding. To decode the first codes, the words of later ones are not needed: a stream may be cut
+after any code.
 
 The loops are plain Python: about half a microsecond a code, a few hundredths of the time of the networks. A stream
 costs one state, about a byte more than its codes; with many lanes side by side each would.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -62,10 +62,10 @@ class RangeDecoder:
         self._state = 0
         for word in given[:STATE_WORDS]:
             self._state = self._state << BITS | word
-        self._left = given[:STATE_WORDS - 1:-1]  # the next word is the last of the list
+        self._left = given[: STATE_WORDS - 1 : -1]  # the next word is the last of the list
 
     def pop(
-        self, tables: Sequence[Sequence[Sequence[int]]], groups: Sequence[int], classes: Sequence[int]
+        self, tables: Sequence[Mapping[int, Sequence[int]]], groups: Sequence[int], classes: Sequence[int]
     ) -> list[int]:
         """As many codes as there are ``groups``.
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ghrq.geometry import ball
 from ghrq.geometry.gradients import to_ball
-from ghrq.geometry.nearest import CodeTable, ratios, without_copies
+from ghrq.geometry.nearest import CodeTable, smallest_ratios, without_copies
 from ghrq.quantizer.cascade import Aggregation, Sum, aggregate, walk
 
 
@@ -40,8 +40,8 @@ def beam_candidates(v: Tensor, table: CodeTable, c: float, aggregation: Aggregat
     for i, stage in enumerate(table.stages()[:depth]):
         size = stage.codes.shape[0]
         square = left.square().sum(-1, keepdim=True)
-        errors = (ratios(left, square, left_gap, stage) + copied).flatten(1)
-        best, place = errors.topk(min(beam, left.shape[1] * size), dim=1, largest=False)
+        few = min(beam, left.shape[1] * size)
+        best, place = smallest_ratios(left, square, left_gap, copied, stage, few)
         copied = torch.where(best == torch.inf, torch.inf, 0.0).unsqueeze(-1).to(best.dtype)
         parent, chosen = (place // size).unsqueeze(-1), place % size
         codes = torch.cat((codes.gather(1, parent.expand(-1, -1, i)), chosen.unsqueeze(-1)), dim=-1)

@@ -101,6 +101,8 @@ class Pretrained:
     """
 
     _format: ClassVar[Format]
+    _shipped: ClassVar[Path | None] = None
+    """The folder of the models that come with ghrq, by name."""
     Config: ClassVar[type[Section]]
     config: Any
 
@@ -124,10 +126,15 @@ class Pretrained:
         cache_dir: str | Path | None = None,
         local_files_only: bool = False,
     ) -> Self:
-        """Load a folder, or ``owner/name`` of the Hugging Face Hub; ``local_files_only``: from its cache alone."""
+        """Load a folder, a model that comes with ghrq, or ``owner/name`` of the Hugging Face Hub.
+
+        ``local_files_only``: from the cache of the Hub alone.
+        """
         files.restore(Path(name))
         if Path(name).is_dir():
             return cls._load(Path(name))
+        if cls._shipped is not None and "/" not in str(name) and (cls._shipped / name / CONFIG).is_file():
+            return cls._load(cls._shipped / name)
         if Path(name).is_absolute() or str(name).startswith((".", "~")) or str(name).count("/") > 1:
             raise UserError(f"there is no folder {Path(name).absolute()}: name that of the {cls._format.title}")
         with _hub_errors(f"{name} is not a folder here, and cannot be fetched from the Hub"):
@@ -170,6 +177,10 @@ class Pretrained:
         """An untrained model from the content of config.json; a ``ValueError`` if that does not describe one."""
         return cls(cls.Config.model_validate(config))  # type: ignore[call-arg]
 
+    def _unpacked(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The state that the weights of a file stand for."""
+        return weights
+
     @classmethod
     def _load(cls, folder: Path) -> Self:
         config, weights = load(folder, cls._format)
@@ -177,7 +188,7 @@ class Pretrained:
             with torch.random.fork_rng(devices=[]):  # the initial values are random, and replaced
                 model = cls._from_config(config)
             assert isinstance(model, nn.Module)
-            set_weights(model, weights, folder)
+            set_weights(model, model._unpacked(weights), folder)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise not_fitting(folder, cls._format, error) from error
         model.eval()

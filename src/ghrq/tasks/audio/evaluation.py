@@ -1,6 +1,8 @@
 """The numbers of a trained codec: quality and bitrate at several depths, on recordings of other speakers."""
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from torch import Tensor
 from ghrq.data.audio.speech import Recording, read
 from ghrq.metrics.audio import Pair, entropies, means, scores
 from ghrq.models.audio_codec import AudioCodec
+from ghrq.models.bitstream import header_of, writing
 from ghrq.system.progress import Progress
 from ghrq.tasks.audio.recipe import AudioEvaluation
 
@@ -61,13 +64,51 @@ def evaluation_waves(recordings: Sequence[Recording], rate: int, settings: Audio
 
 
 def bitrates(codec: AudioCodec, codes: Sequence[Tensor], depths: Sequence[int]) -> dict[str, list[float]]:
-    """Kilobits a second at each depth, ``nominal`` and ``entropy`` of each stage by itself.
+    """Kilobits a second at each depth: ``nominal``, ``entropy`` of each stage by itself, and of ``file``s.
 
-    The entropy is that of the ``codes (frames, num_stages)`` of all recordings together.
+    ``codes (frames, num_stages)`` are those of recordings. The entropy is that of all of them together. Files are
+    written, header and checksums included.
     """
     size, kilo = codec.quantizer.codebook_size, codec.frame_rate / 1000.0
     bits = entropies(torch.cat(list(codes)), size)
-    return {
+    frames = sum(len(each) for each in codes)
+    found = {
         "nominal": [kilo * depth * float(np.log2(size)) for depth in depths],
         "entropy": [kilo * float(bits[:depth].sum()) for depth in depths],
+        "file": [],
     }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sound.ghrq"
+        for depth in depths:
+            total = 0
+            for each in codes:
+                write_codes(path, codec, each[:, :depth])
+                total += path.stat().st_size
+            found["file"].append(8.0 * total * kilo / frames)
+    return found
+
+
+def write_codes(path: Path, codec: AudioCodec, codes: Tensor) -> None:
+    """A file of ``codes (frames, depth)``, replaced if there is one."""
+    header = header_of(codec, codes.shape[1], 1, codec.config.sample_rate)
+    path.unlink(missing_ok=True)
+    with writing(path, header, codec.tables) as writer:
+        writer.write(codes.unsqueeze(0))
+        writer.finish(len(codes) * codec.hop)
+
+
+def fit_tables(
+    codec: AudioCodec, recordings: Sequence[Recording], seconds: float, beam: int, progress: Progress
+) -> None:
+    """Make the tables of the entropy coder from codes of ``recordings``: about ``seconds`` of them, evenly spread."""
+    total = sum(recording.seconds for recording in recordings)
+    count = min(len(recordings), int(len(recordings) * seconds / max(total, 1e-9)))
+    if not count:
+        return
+    places = np.linspace(0, len(recordings) - 1, count).round().astype(int)
+    codes = []
+    with progress.patient_bar("codes for the coder", count, "files") as bar:
+        for place in places:
+            codes.append(codec.encode(read(recordings[place], codec.config.sample_rate), beam=beam).numpy())
+            bar.advance()
+    codec.tables.fit(codes)

@@ -20,6 +20,11 @@ def _absolute(source: str) -> str:
     return str(Path(source).expanduser().absolute()) if source else source
 
 
+def _absolute_if_there(name: str) -> str:
+    """A folder, made absolute; the name of a model that ships with ghrq, or of one of the Hub, stays."""
+    return _absolute(name) if Path(name).expanduser().is_dir() else name
+
+
 class SpeechData(Section):
     """The recordings."""
 
@@ -89,10 +94,16 @@ class AudioEvaluation(Section):
     """Of each recording, from its beginning, at most."""
     beam: Positive = 4
     """Of the search for codes."""
+    coder_minutes: Annotated[float, Field(ge=0)] = 60.0
+    """Of the training recordings, at most, from which the tables of the entropy coder are made; 0 makes none."""
 
 
 class AudioRecipe(Recipe):
     """Everything that decides a run on sound."""
+
+    start: Annotated[str, AfterValidator(_absolute_if_there)] = ""
+    """A trained codec of the same sizes to go on from: its folder or name. If empty, training begins with principal
+    components and k-means."""
 
     data: SpeechData = SpeechData()
     codec: AudioCodecSizes = AudioCodecSizes()

@@ -19,7 +19,7 @@ from ghrq.report.results import StudyResults
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress, make_progress
 from ghrq.tasks.audio.adversarial import AdversarialLosses
-from ghrq.tasks.audio.evaluation import evaluate_codec
+from ghrq.tasks.audio.evaluation import evaluate_codec, fit_tables
 from ghrq.tasks.audio.health import Health, health_values
 from ghrq.tasks.audio.losses import CodecLosses
 from ghrq.tasks.audio.recipe import AudioRecipe
@@ -52,6 +52,8 @@ class Audio(Task):
     def check(cls, recipe: AudioRecipe) -> None:
         """The recordings are there, and the crops that training starts from are enough for the codes."""
         _load(recipe.data.source)
+        if recipe.start:
+            _trained(recipe)
         codec, o = recipe.codec, recipe.optimizer
         vectors = o.start_crops * round(o.crop * codec.sample_rate) // codec.hop
         if vectors < recipe.quantizer.codebook_size:
@@ -94,7 +96,9 @@ class Audio(Task):
         )
 
     def models(self) -> dict[str, nn.Module]:
-        """``codec``."""
+        """``codec``, with the tables of its entropy coder."""
+        settings = self.recipe.evaluation
+        fit_tables(self.codec, self.speech.train, 60.0 * settings.coder_minutes, settings.beam, make_progress())
         return {"codec": self.codec}
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
@@ -112,8 +116,13 @@ class Audio(Task):
 
     @torch.no_grad()
     def _start(self, progress: Progress) -> None:
-        """Principal components and k-means."""
+        """A trained codec, or principal components and k-means."""
         codec = self.codec
+        if self.recipe.start:
+            trained = _trained(self.recipe)
+            codec.network.load_state_dict(trained.network.state_dict())
+            codec.quantizer.load_state_dict(trained.quantizer.state_dict())
+            return
         wave = self._crops(self.speech.train).random(self.recipe.optimizer.start_crops, self.recipe.seed, 0, _START)
         wave = wave.to(codec.quantizer.codebooks.device)
         codec.network.start(wave)
@@ -141,6 +150,21 @@ class _Validation:
             make_progress().note(f"this run may be collapsing: {text}")
         values = health_values(found, 1.0 if scale is None else float(scale()))
         return parts | {"si_sdr": float(si_sdr(wave, heard).nanmean())} | values
+
+
+def _trained(recipe: AudioRecipe) -> AudioCodec:
+    """The codec to go on from."""
+    trained = AudioCodec.from_pretrained(recipe.start)
+    for key, own in recipe.codec:
+        if own != getattr(trained.config, key):
+            raise UserError(f"start = {recipe.start}: its codec.{key} is {getattr(trained.config, key)}, not {own}")
+    q, theirs = recipe.quantizer, trained.config.quantizer
+    for key in ("kind", "codebook_size", "num_stages", "curvature", "centre", "update"):
+        if getattr(q, key) != getattr(theirs, key):
+            raise UserError(
+                f"start = {recipe.start}: its quantizer.{key} is {getattr(theirs, key)}, not {getattr(q, key)}"
+            )
+    return trained
 
 
 @lru_cache(maxsize=2)
