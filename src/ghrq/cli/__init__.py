@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ghrq import __version__
-from ghrq.cli import experiments, image, items, recommend
+from ghrq.cli import codec, experiments, image, items, recommend
 from ghrq.system import memory, processes
 from ghrq.system.errors import StoppedError, UserError, user_frame
 from ghrq.system.signals import exit_code, termination_raises
@@ -45,6 +45,7 @@ experiments.register(app)
 items.register(app)
 recommend.register(app)
 app.add_typer(image.app, name="image")
+app.add_typer(codec.app, name="codec")
 
 
 def main(arguments: list[str] | None = None) -> None:
