@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from small_codec import small_codec, speech_like
 
 from ghrq.models.audio_stream import DecodeStream, EncodeStream
+from small_codec import small_codec, speech_like
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["both sides", "causal"])
@@ -55,7 +55,7 @@ def test_more_context_than_stated_is_never_needed_and_less_is_not_enough(codec):
 
 def test_the_delay_is_as_stated(codec):
     wave = speech_like(1200).unsqueeze(0)
-    encoder, decoder, seen = EncodeStream(codec, block=1), DecodeStream(codec, block=1), 0
+    (encoder, decoder), seen = codec.stream(), 0
     codes = []
     for place in range(1200):
         found = encoder.push(wave[:, place : place + 1])

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,9 @@ from ghrq.quantizer import QuantizerConfig
 from ghrq.system.checks import at_least, is_tensor
 from ghrq.system.pretrained import Format, Pretrained, digest, save
 from ghrq.system.settings import Positive, Section
+
+if TYPE_CHECKING:
+    from ghrq.models.audio_stream import Streams
 
 Architecture = Literal["frame", "seanet"]
 
@@ -166,6 +169,13 @@ class AudioCodec(nn.Module, Pretrained):
         if self.quantizer.midpoints is not None and codebooks is not None:
             self.quantizer.midpoints.restart(codebooks)
         return {name: part for name, part in self.state_dict().items() if name.startswith(_LEARNING)} | found
+
+    def stream(self, batch: int = 1, *, stages: int | None = None, beam: int = 4, block: int = 1) -> "Streams":
+        """A stream of samples to codes and one back, for ``batch`` channels in real time; see its module."""
+        from ghrq.models.audio_stream import DecodeStream, EncodeStream, Streams
+
+        encoder = EncodeStream(self, batch, stages=stages, beam=beam, block=block)
+        return Streams(encoder, DecodeStream(self, batch, depth=stages, block=block))
 
     @property
     def _device(self) -> torch.device:

@@ -127,7 +127,9 @@ def _needed(codec: AudioCodec, header: Header, start: int, stop: int) -> range:
 def _range(header: Header, part: Part, path: Path) -> tuple[int, int]:
     """The samples of a part."""
     if not 0.0 <= part.start < part.stop:
-        raise UserError(f"--from {part.start:g} and --to {part.stop:g}: expected seconds, the first one before the second")
+        raise UserError(
+            f"--from {part.start:g} and --to {part.stop:g}: expected seconds, the first one before the second"
+        )
     if part.start > header.seconds or (part.start == header.seconds and header.length):
         raise UserError(f"--from {part.start:g}: {path} has {header.seconds:.2f} s: name an earlier second")
     return round(part.start * header.rate), min(header.length, round(min(part.stop, header.seconds) * header.rate))

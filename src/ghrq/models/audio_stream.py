@@ -165,3 +165,10 @@ class DecodeStream(_Stream):
         hop, device = self.codec.hop, self.codec.quantizer.codebooks.device
         z_hat = self.codec.quantizer.decode(seen.to(device))
         return self.codec.waveform(z_hat)[:, start * hop : stop * hop].cpu()
+
+
+class Streams(NamedTuple):
+    """Both ways, as :meth:`AudioCodec.stream` gives them."""
+
+    encoder: EncodeStream
+    decoder: DecodeStream
