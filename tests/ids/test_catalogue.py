@@ -188,8 +188,10 @@ def test_wrong_files_are_named(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"ids\.parquet cannot be read as parquet .*: write or copy it again"):
         Catalogue.load(path)
-    middle = whole.index(b"plum") if b"plum" in whole[:80] else 60  # in the first column
-    path.write_bytes(whole[:middle] + b"plug" + whole[middle + 4 :])
+    path.write_bytes(whole)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    last = chunk.data_page_offset + chunk.total_compressed_size - 1  # of the page of ids
+    path.write_bytes(whole[:last] + bytes([whole[last] ^ 1]) + whole[last + 1 :])
     with pytest.raises(UserError, match=r"ids\.parquet cannot be read as parquet .*: write or copy it again") as error:
         Catalogue.load(path)
     assert "\n" not in str(error.value)

@@ -346,16 +346,15 @@ class Catalogue:
         names = [name for name in source.schema.names if name != "codes"]
         if len(names) == len(source.schema.names) or not names:
             raise UserError(f"{path}: expected a column of ids and a column 'codes', got {source.schema.names}")
+        live = _read(source, names[0], retired=False)
+        retired = _read(source, names[0], retired=True) if source.manifest.get("retired") else None
         try:
-            catalogue = cls(*_read(source, names[0], retired=False), names[0], vectors)
-            if source.manifest:
-                catalogue.manifest = describe(*(source.manifest[key] for key in ("tokenizer", "collisions", "sizes")))
-            if source.manifest.get("retired"):
-                catalogue.retired = cls(*_read(source, names[0], retired=True), names[0])
-        except UserError:
-            raise
+            catalogue = cls(*live, names[0], vectors)
+            catalogue.retired = None if retired is None else cls(*retired, names[0])
         except ValueError as error:
             raise UserError(f"{path}: {error}") from error
+        if source.manifest:
+            catalogue.manifest = describe(*(source.manifest[key] for key in ("tokenizer", "collisions", "sizes")))
         return catalogue
 
 
