@@ -153,7 +153,7 @@ def test_mistakes_are_one_line(run, folder, tmp_path):
     refused(run(out="page.txt"), "ends in .html")
     refused(run(out=folder / "missing" / "page.html"), "there is no folder")
     refused(run(tokenizer=folder / "none"), "there is no tokenizer")
-    refused(run("--items", folder / "reversed.parquet"), "row 0", "encode this table again")
+    refused(run("--items", folder / "reversed.parquet", "--id", "item_id"), "row 0", "encode this table again")
     assert not (tmp_path / "page.html").exists()
 
 

@@ -107,17 +107,19 @@ def _check(out: Path | None, serve: bool, items: Path | None, of_items: list[str
 
 
 def _check_columns(path: Path, options: dict[str, str | None], of_ids: bool) -> None:
-    """Raise an error that names the option if a column is not there."""
+    """Raise an error that names the option if a column is not there, or holds what is no label."""
     from ghrq.data.tables import open_source
-    from ghrq.data.tables.columns import checked_name
+    from ghrq.data.tables.columns import checked_name, text_array
 
-    for option, name in options.items():
-        if name is not None:
-            try:
-                checked_name(path, name, open_source(path, ()).schema.names, option)
-            except UserError as error:
-                hint = "; if the table that was encoded has it, name that with --items" if of_ids else ""
-                raise UserError(f"{error}{hint}") from error
+    wanted = {option: name for option, name in options.items() if name is not None}
+    schema: Any = open_source(path, ()).schema if wanted else None
+    for option, name in wanted.items():
+        try:
+            checked_name(path, name, schema.names, option)
+        except UserError as error:
+            hint = "; if the table that was encoded has it, name that with --items" if of_ids else ""
+            raise UserError(f"{error}{hint}") from error
+        text_array(path, schema.empty_table().column(name).combine_chunks(), name)
 
 
 def _explored(folder: Path, table: "VectorTable", progress: Progress, rows: Any = None) -> "Explored":

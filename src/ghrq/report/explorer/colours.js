@@ -1,7 +1,7 @@
 // Colours of nodes: by the branch of the root, round the circle of hues, or by the label that most items have.
 
 const HUES = 36;
-const NAMED = [250, 30, 145, 75, 310, 195, 350, 110, 275, 50, 165, 225];
+const NAMED = [250, 30, 145, 75, 310, 195, 350, 110, 270, 50, 165, 225];
 const MIXED = 0.4; // no label has this share: grey
 
 /** Red, green and blue from 0 to 255 of a colour of OKLCH, which looks equally light in all hues. */
@@ -26,10 +26,11 @@ const css = (lightness, chroma, hue) => `rgb(${oklch(lightness, chroma, hue).joi
 /** The colours of a theme: { branches, names, mixed }. */
 export function palette({ dark, contrast }) {
   const lightness = dark ? (contrast ? 0.86 : 0.76) : contrast ? 0.42 : 0.58, chroma = contrast ? 0.18 : 0.135;
-  const even = (hue, i) => css(lightness + (i % 2 ? 0.05 : -0.03) * (dark ? 1 : -1), chroma, hue);
+  // Twelve hues are too many to tell apart: the second six are darker.
+  const named = (hue, i) => css(lightness + (i < NAMED.length / 2 ? 0.03 : -0.1), chroma, hue);
   return {
     branches: Array.from({ length: HUES }, (_, i) => css(lightness, chroma, (360 * i) / HUES)),
-    names: NAMED.map(even),
+    names: NAMED.map(named),
     mixed: css(dark ? 0.66 : 0.6, 0.012, 260),
   };
 }
