@@ -19,7 +19,7 @@ import timing
 import ghrq
 from ghrq.metrics.quality import quality
 
-SIZES = ([256, 256, 256], [64, 256, 1024])
+SIZES = ([256, 256, 256], [64, 256, 1024], [1024, 256, 64])
 
 
 def measured(vectors: Any, sizes: list[int], seed: int, **settings: Any) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def fit(
     Examples:
       ghrq fit items.parquet --column embedding --id item_id --out tok/
       ghrq fit vectors.npy --stages 3 --codes 512 --kind euclidean --out tok/
-      ghrq fit items.parquet --codes 64,256,1024 --out tok/    # sizes by level; 'ghrq advise' recommends some
+      ghrq fit items.parquet --codes 1024,256,64 --out tok/    # sizes by level; 'ghrq advise' recommends some
     """  # noqa: D301
     from ghrq.data.tables import open_table, write_skipped
     from ghrq.ids.tuples import count_distinct

@@ -23,8 +23,9 @@ Vectors = npt.NDArray[np.float32]
 ENOUGH = 0.05
 """IDs are long enough if at most this share of the items, without those of equal vectors, has the ID of another."""
 
-# Sizes of the levels of the tokenizers that are tried; each counts at every depth from _SHORTEST on.
-SHAPES: tuple[tuple[int, ...], ...] = ((64,) * 6, (256,) * 5, (1024,) * 4, (64, 256, 1024, 1024))
+# Sizes of the levels of the tokenizers that are tried; each counts at every depth from _SHORTEST on. None grows from
+# level to level: at equal bits those collide more, see benchmarks/sizes.py.
+SHAPES: tuple[tuple[int, ...], ...] = ((64,) * 6, (256,) * 5, (1024,) * 4, (1024, 256, 64, 64))
 _SHORTEST = 2
 
 # Rows that tokenizers are fitted on, and are judged by.
