@@ -52,34 +52,20 @@ class RecommenderLosses(nn.Module):
             scores = model.decoder.log_probability(states[there], model.codes[target], self.paths[target], self.trie)
             losses["codes"] = -scores.mean()
         if "items" in model.config.outputs:
-            losses["items"] = self._sampled_softmax(items, vectors, states)
+            losses["items"] = self._sampled_softmax(states[there], target, vectors[:, 1:][there])
         return {"loss": torch.stack(list(losses.values())).sum(), **losses}
 
-    def _sampled_softmax(self, items: Tensor, vectors: Tensor, states: Tensor) -> Tensor:
-        """Cross-entropy of the next items against shared negatives and the items of the history.
+    def _sampled_softmax(self, states: Tensor, target: Tensor, vectors: Tensor) -> Tensor:
+        """Cross-entropy of ``target (R,)``, whose vectors are ``(R, width)``, against shared negatives.
 
-        The negatives stand for all items that training knows, which the logarithm of their share corrects for. The
-        items of the history, each once, are added to them: states are made of their vectors, and so near to them.
-
-        Args:
-            items: ``(B, T + 1)``, -1 where a sequence has ended.
-            vectors: ``(B, T + 1, width)`` of the items.
-            states: ``(B, T, width)`` after each of the first T.
-
+        It is corrected for how few of all items these are.
         """
-        target, model = items[:, 1:], self.recommender
-        there = target >= 0
-        drawn = self.known[torch.randint(len(self.known), (self.negatives,), device=items.device)]
-        correction = math.log(max(1, len(self.known) - 1) / self.negatives)
-        wrong = states[there] @ model.embed(drawn, self.item_dropout).T + correction
-        wrong = wrong.masked_fill(drawn == target[there].unsqueeze(1), -torch.inf)
-        # (B, T, T + 1): place t beside the items 0 to t, and the target t + 1.
-        along = states @ vectors.transpose(1, 2)
-        right = along.diagonal(1, 1, 2)[there].unsqueeze(1)
-        again = (items.unsqueeze(1) == items.unsqueeze(2)).tril(-1).any(2).unsqueeze(1)
-        before = torch.ones_like(along, dtype=torch.bool).tril() & (items.unsqueeze(1) != target.unsqueeze(2)) & ~again
-        seen = along.masked_fill(~before, -torch.inf)[there]
-        return (torch.cat((right, wrong, seen), dim=1).logsumexp(1) - right.squeeze(1)).mean()
+        drawn = self.known[torch.randint(len(self.known), (self.negatives,), device=target.device)]
+        model, correction = self.recommender, math.log(max(1, len(self.known) - 1) / self.negatives)
+        right = (states * vectors).sum(-1, keepdim=True)
+        wrong = states @ model.embed(drawn, self.item_dropout).T + correction
+        wrong = wrong.masked_fill(drawn == target.unsqueeze(1), -torch.inf)
+        return (torch.cat((right, wrong), dim=1).logsumexp(1) - right.squeeze(1)).mean()
 
 
 class T5Losses(nn.Module):

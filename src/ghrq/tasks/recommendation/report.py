@@ -205,7 +205,7 @@ CURVES = (
 def page(title: str, study: StudyResults) -> Page:
     """The page of a study."""
     main = CODES.fill(study)
-    both, alone = HYBRID_UNSEEN.fill(study), ITEMS_UNSEEN.fill(study)
+    both, alone, remembered = (table.fill(study) for table in (HYBRID_UNSEEN, ITEMS_UNSEEN, MEMORY_UNSEEN))
     return Page(
         title,
         "Semantic IDs as what a recommender generates, kind by kind, beside baselines",
@@ -213,11 +213,12 @@ def page(title: str, study: StudyResults) -> Page:
             what_was_run(study, "recommendation"),
             *what_came_out(main, "Recall@10 of generated codes (" + _ALL.rstrip(".").lower() + ")"),
             *what_came_out(alone, "Recall@10 of whole items, seen ones removed"),
+            *what_came_out(remembered, "Recall@10 with the memory, seen items removed"),
         ],
         [
             PageSection("Generating codes", [main, CODES_UNSEEN.fill(study), RERANKED.fill(study)]),
             PageSection("With the item head", [HYBRID.fill(study), both, ITEMS.fill(study), alone]),
-            PageSection("With a memory", [MEMORY.fill(study), MEMORY_UNSEEN.fill(study)]),
+            PageSection("With a memory", [MEMORY.fill(study), remembered]),
             PageSection("Who wins", [DIFFERENCES.fill(study)]),
             PageSection("Rare and new items", [Gallery(list(popularity_figures(study))), SLICES.fill(study)]),
             PageSection("The IDs", [IDS.fill(study)]),
