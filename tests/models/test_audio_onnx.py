@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from small_codec import small_codec
 
 from ghrq.models.audio_codec import AudioCodec, AudioCodecConfig
 from ghrq.models.audio_onnx import export_onnx
 from ghrq.nets.seanet import SeanetConfig
 from ghrq.system.errors import UserError
+from small_codec import small_codec
 
 
 @pytest.mark.slow
