@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
         model = Tokenizer(kind=kind, num_stages=2, codebook_size=6).fit(x)
         codes = bulk.resolve(bulk.encode(model, items), "append", model, items, widen=True)
         model.save(folder / name)
-        bulk.write_codes(folder / name / "ids.parquet", items, codes, model)
+        bulk.write_codes(folder / name / "ids.parquet", items, codes, model, "append")
     ids = pq.read_table(folder / "tok" / "ids.parquet")
     titled = ids.append_column("title", [table["title"]]).append_column("category", [table["category"]])
     pq.write_table(titled, folder / "titled.parquet")
