@@ -68,7 +68,7 @@ export class Pane {
     if (this.costs.length > KEPT) this.costs.shift();
     if (moving) {
       // Most of the work of a frame is done by the browser afterwards, so its length counts.
-      const late = between > SLOW && between < 4 * SLOW;
+      const late = between > SLOW && between < 20 * SLOW; // longer ones are pauses
       this.detail = late ? Math.max(0.3, 0.9 * this.detail) : Math.min(MOVING, 1.02 * this.detail);
       clearTimeout(this.rest);
       this.rest = setTimeout(() => this.request(), 150);
