@@ -37,7 +37,9 @@ def with_memory(**settings):
     counted = Followers.counted(
         Interactions(users, list(KEYS), starts, torch.tensor(list(itertools.chain.from_iterable(bought))))
     )
-    model = small(pairs=len(counted.items), memory_share=0.4, memory_decay=0.7, memory_codes=0.3, **settings)
+    model = small(
+        pairs=len(counted.items), memory_share=0.4, memory_decay=0.7, memory_codes=0.3, memory_text=1.5, **settings
+    )
     model.memory.load_state_dict(counted.state_dict())
     return model, bought
 
@@ -103,7 +105,10 @@ def test_the_memory_is_mixed_with_the_item_head(beam, outputs):
                     if other[first] == item:
                         followed[other[second]] += 0.7**age / (second - first)
         recalled = followed / followed.sum().clamp(min=1e-30)
-        scores = (0.6 * by_items.exp() + 0.4 * recalled).log() + 0.3 * by_codes
+        text = torch.nn.functional.normalize(model.text, dim=1)
+        whole = sum(0.7**age * text[item] for age, item in enumerate(reversed(items)))
+        near = torch.cosine_similarity(text, whole[None])
+        scores = (0.6 * by_items.exp() + 0.4 * recalled).log() + 0.3 * by_codes + 1.5 * near
         wanted = scores.topk(9)
         torch.testing.assert_close(found.scores[row], wanted.values, rtol=1e-4, atol=1e-4)
         assert found.items[row].tolist() == wanted.indices.tolist()

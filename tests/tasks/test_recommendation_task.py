@@ -208,12 +208,12 @@ def test_tuning_keeps_the_best_share_of_the_memory(shop):
     tune_memory(model, split, task.recipe.evaluation)
 
     def quality(share, weight):
-        model.config = model.config.model_copy(update={"memory_share": share, "memory_codes": weight})
+        model.config = model.config.model_copy(update={"memory_share": share, "memory_text": weight})
         found = model.rank(split.train.last(9), 10, beam=20).items
         return float(recall_ndcg(ranks(found, split.validation), 10)[1].mean())
 
-    chosen = model.config.memory_share, model.config.memory_codes
-    assert quality(*chosen) == max(quality(share, weight) for share in (0.2, 0.35, 0.5) for weight in (0.25, 0.5))
+    chosen = model.config.memory_share, model.config.memory_text
+    assert quality(*chosen) == max(quality(share, weight) for share in (0.35, 0.5, 0.7) for weight in (1.0, 3.0))
 
 
 def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):

@@ -73,9 +73,7 @@ class Followers(nn.Module):
         followed are 0.
         """
         there = histories >= 0
-        age = there.flip(1).cumsum(1).flip(1) - 1
-        row = there.nonzero()[:, 0]
-        weight = torch.tensor(decay, device=histories.device).pow(age[there])
+        row, weight = there.nonzero()[:, 0], decayed(histories, decay)[there]
         sums = self.sums(row, histories[there], weight, len(histories))
         return sums / sums.sum(1, keepdim=True).clamp(min=torch.finfo().tiny)
 
@@ -86,3 +84,13 @@ class Followers(nn.Module):
         larger.items.copy_(self.items)
         larger.weights.copy_(self.weights)
         return larger
+
+
+def decayed(histories: Tensor, decay: float) -> Tensor:
+    """The weights of the items of ``histories (B, H)``, the newest last: ``decay`` to the power of how many follow.
+
+    0 for -1, which is no item.
+    """
+    there = histories >= 0
+    age = there.flip(1).cumsum(1).flip(1) - 1
+    return torch.tensor(decay, device=histories.device).pow(age) * there

@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import Annotated, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -57,6 +58,8 @@ class RecommenderConfig(Section):
     """The memory weights an item by this to the power of the number of items after it."""
     memory_codes: Annotated[float, Field(ge=0)] = 0.25
     """Weight of the codes' log-probability beside that of the item with the memory."""
+    memory_text: Annotated[float, Field(ge=0)] = 2.0
+    """Weight of the cosine of an item's text with that of the history beside both."""
 
 
 class RecommenderNetwork(nn.Module):
@@ -169,6 +172,11 @@ class RecommenderNetwork(nn.Module):
         return sizes.cumsum(0) - sizes
 
     @cached_property
+    def _directions(self) -> Tensor:
+        """``(n, components)``: the texts of all items with length 1."""
+        return F.normalize(self.text, dim=1)
+
+    @cached_property
     def _vectors(self) -> Tensor:
         """``(n, width)``: the input vectors of all items, kept until the weights change."""
         return self.embed(torch.arange(len(self), device=self.codes.device))
@@ -180,7 +188,7 @@ class RecommenderNetwork(nn.Module):
         return super().train(mode)
 
     def _forget(self, *_: object) -> None:
-        for name in ("trie", "_paths", "_offsets", "_vectors"):
+        for name in ("trie", "_paths", "_offsets", "_directions", "_vectors"):
             self.__dict__.pop(name, None)
 
     def _apply(self, *args: object, **kwargs: object) -> Self:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from ghrq.models.followers import decayed
 from ghrq.models.recommender_network import RecommenderNetwork
 from ghrq.nets.code_decoder import CodeDecoder
 from ghrq.system.checks import at_least, one_of
@@ -41,7 +43,7 @@ class _Candidates(NamedTuple):
     by_items: Tensor | None
     """Log-probabilities of the items."""
     recalled: Tensor | None
-    """Probabilities of the memory."""
+    """What the memory makes of ``by_items``."""
 
 
 class RecommenderRanking(RecommenderNetwork):
@@ -75,7 +77,7 @@ class RecommenderRanking(RecommenderNetwork):
         ``"hybrid"``    the sum of both;
         ``"reranked"``  by codes the best ``beam`` items, and these in the order of ``"items"``;
         ``"memory"``    as ``"hybrid"``, where the probability of an item is mixed with how often it came after the
-                        items of the history in training.
+                        items of the history in training, and texts near those of the history count.
 
         Args:
             histories: see above; all items are excluded, the last ``config.history`` are looked at.
@@ -124,10 +126,7 @@ class RecommenderRanking(RecommenderNetwork):
                     part = histories[rows].to(self.codes.device)
                     some = allowed if allowed is None or allowed.dim() == 1 else allowed[rows]
                     mask = self._mask(part, k, exclude_seen, some)
-                    recalled = None
-                    if self.memory is not None and "memory" in ways:
-                        recalled = self.memory.probabilities(part, self.config.memory_decay)
-                    parts.append(self._rank(self._last_states(part), k, ways, mask, beam, vectors, recalled))
+                    parts.append(self._rank(part, k, ways, mask, beam, vectors))
                     bar.advance(len(part))
         finally:
             self.train(training)
@@ -141,20 +140,25 @@ class RecommenderRanking(RecommenderNetwork):
 
     def _rank(
         self,
-        states: Tensor,
+        histories: Tensor,
         k: int,
         ways: Sequence[Way],
         mask: Tensor | None,
         beam: int,
         vectors: Tensor | None,
-        recalled: Tensor | None,
     ) -> dict[Way, Ranked]:
         found: dict[Way, Ranked] = {}
+        states = self._last_states(histories)
         by_items = None if vectors is None else _masked((states @ vectors.T).log_softmax(-1), mask)
         if by_items is not None and "items" in ways:
             found["items"] = _top(by_items, k)
-        if by_items is not None and "codes" not in self.config.outputs:
-            return found if recalled is None else found | {"memory": _top(self._mixed(by_items, recalled), k)}
+        recalled = None
+        if by_items is not None and "memory" in ways:
+            recalled = self._recalled(histories, by_items)
+            if "codes" not in self.config.outputs:
+                found["memory"] = _top(recalled, k)
+        if "codes" not in self.config.outputs:
+            return found
         if set(ways) == {"items"}:
             return found
         if not beam:
@@ -187,7 +191,7 @@ class RecommenderRanking(RecommenderNetwork):
         width = items.shape[1]
         others = [by_items.topk(width).indices] if not set(ways) <= {"codes", "reranked", "items"} else []
         if recalled is not None:
-            others.append(recalled.masked_fill(by_items.isneginf(), -1.0).topk(width).indices)
+            others.append(recalled.topk(width).indices)
         if others:
             more = torch.cat(others, dim=1)
             owner = torch.arange(len(more), device=more.device).repeat_interleave(more.shape[1])
@@ -209,15 +213,23 @@ class RecommenderRanking(RecommenderNetwork):
         if given.by_items is not None:
             scores |= {"reranked": given.by_items, "hybrid": given.by_items + given.by_codes}
             if given.recalled is not None:
-                mixed = self._mixed(given.by_items, given.recalled)
-                scores["memory"] = mixed + self.config.memory_codes * given.by_codes
+                scores["memory"] = given.recalled + self.config.memory_codes * given.by_codes
         return scores
 
-    def _mixed(self, by_items: Tensor, recalled: Tensor) -> Tensor:
-        """Log-probabilities of items, mixed with those of the memory; minus infinity stays."""
-        share = self.config.memory_share
-        mixed = (by_items.exp() * (1.0 - share) + recalled * share).log()
-        return mixed.masked_fill_(by_items.isneginf(), -torch.inf)
+    def _recalled(self, histories: Tensor, by_items: Tensor) -> Tensor:
+        """``(B, n)``: log-probabilities of items, mixed with those of the memory, and how near their texts are.
+
+        Where ``by_items (B, n)`` is minus infinity, it stays.
+        """
+        assert self.memory is not None
+        config = self.config
+        followed = self.memory.probabilities(histories, config.memory_decay)
+        scores = (by_items.exp() * (1.0 - config.memory_share) + followed * config.memory_share).log()
+        if config.text_dim and config.memory_text:
+            weight = decayed(histories, config.memory_decay)
+            texts = F.embedding_bag(histories.clamp(min=0), self._directions, per_sample_weights=weight, mode="sum")
+            scores += config.memory_text * (F.normalize(texts, dim=1) @ self._directions.T)
+        return scores.masked_fill_(by_items.isneginf(), -torch.inf)
 
     def _all_by_codes(self, states: Tensor) -> Tensor:
         """``(B, n)``: the log-probabilities of the codes of all items."""

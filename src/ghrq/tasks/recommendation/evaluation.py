@@ -42,8 +42,8 @@ _SHOWN_USERS, _SHOWN_ITEMS = 5, 5
 
 # What validation chooses from for the baselines: decays of older items, weights of the neighbours beside the followers.
 _DECAYS, _WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.1, 0.25, 0.5, 1.0)
-# And for a model's memory: its share beside the item head, and the weight of the codes beside both; with so many users.
-_MEMORY_SHARES, _CODES_WEIGHTS, _MEMORY_USERS = (0.2, 0.35, 0.5), (0.25, 0.5), 2000
+# And for a model's memory: its share beside the item head, and the weight of texts beside both; with so many users.
+_MEMORY_SHARES, _TEXT_WEIGHTS, _MEMORY_USERS = (0.35, 0.5, 0.7), (1.0, 3.0), 2000
 
 
 def test_scores(
@@ -144,12 +144,15 @@ def validation_scores(model: Recommender, split: Split, settings: Recommendation
 
 
 def tune_memory(model: Recommender, split: Split, settings: RecommendationEvaluation) -> None:
-    """Set the shares of memory and codes that are best for validation targets, by NDCG@10, seen items left out."""
-    weights = _CODES_WEIGHTS if "codes" in model.config.outputs else _CODES_WEIGHTS[:1]
+    """Set the share of the memory and the weight of texts that are best by NDCG@10 of validation targets.
+
+    Seen items are left out.
+    """
+    weights = _TEXT_WEIGHTS if model.config.text_dim else _TEXT_WEIGHTS[:1]
     fewer = settings.model_copy(update={"validation_users": min(settings.validation_users, _MEMORY_USERS)})
 
     def use(chosen: tuple[float, float]) -> None:
-        model.config = model.config.model_copy(update={"memory_share": chosen[0], "memory_codes": chosen[1]})
+        model.config = model.config.model_copy(update={"memory_share": chosen[0], "memory_text": chosen[1]})
 
     def quality(chosen: tuple[float, float]) -> float:
         use(chosen)
