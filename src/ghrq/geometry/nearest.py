@@ -86,9 +86,10 @@ def without_copies(table: CodeTable) -> CodeTable:
     size, matrix = table.codes.shape[-2], table.matrix.clone()
     places = torch.arange(size, device=matrix.device)
     # Comparing all codes is slow; those that differ on one random line are different.
-    line = torch.rand(table.codes.shape[-1], generator=torch.Generator().manual_seed(0)).to(table.codes)
+    chance = torch.Generator().manual_seed(0)
+    line = torch.rand(table.codes.shape[-1], dtype=torch.float64, generator=chance).to(table.codes.device)
     for stage, codes in zip(matrix, table.codes, strict=True):
-        if len((codes @ line).unique()) == size:
+        if len((codes.double() @ line).unique()) == size:
             continue
         group = (codes + 0.0).unique(dim=0, return_inverse=True)[1]  # -0.0 equals 0.0
         first = torch.full_like(places, size).scatter_reduce_(0, group, places, "amin")

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 from ghrq.models.audio_codec import AudioCodec
 from ghrq.models.onnx_file import write_onnx
+from ghrq.system.errors import UserError
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 
-# The most frames that a call takes.
-_MOST = 2**20
+# Frames of the examples that the export traces, and the most that a call takes.
+_EXAMPLE, _MOST = 3, 2**20
 
 
 class _Encoder(nn.Module):
@@ -40,12 +41,15 @@ def export_onnx(codec: AudioCodec, folder: Path, depth: int | None = None) -> li
 
     ``decoder.onnx``: ``codes (B, frames, depth)`` -> ``wave (B, frames · hop)``, of ``depth`` stages, by default all.
     """
+    if codec.config.architecture == "seanet":
+        raise UserError(
+            "a codec of the architecture seanet cannot be exported: its LSTM in pieces has no dynamic length"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     training, device = codec.training, codec.quantizer.codebooks.device
     rows, frames = torch.export.Dim("rows", max=_MOST), torch.export.Dim("frames", max=_MOST)
-    example = 2 * codec.alignment + 1  # of more than one piece for an LSTM that begins anew
-    wave = torch.zeros(2, example * codec.hop, device=device)
-    codes = torch.zeros(2, example, depth or codec.quantizer.num_stages, dtype=torch.int64, device=device)
+    wave = torch.zeros(2, _EXAMPLE * codec.hop, device=device)
+    codes = torch.zeros(2, _EXAMPLE, depth or codec.quantizer.num_stages, dtype=torch.int64, device=device)
     written = [folder / ENCODER, folder / DECODER]
     codec.eval()
     try:

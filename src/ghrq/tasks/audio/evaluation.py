@@ -32,8 +32,7 @@ def evaluate_codec(
     The codes of a recording are searched once, at full depth; fewer stages are the first codes.
     """
     rate = codec.config.sample_rate
-    places = np.linspace(0, len(recordings) - 1, min(settings.files, len(recordings))).round().astype(int)
-    waves = [read(recordings[i], rate, settings.seconds) for i in places]
+    waves = evaluation_waves(recordings, rate, settings)
     with progress.patient_bar("encoding", len(waves), "files") as bar:
         codes = []
         for wave in waves:
@@ -56,6 +55,12 @@ def evaluate_codec(
         "by_depth": by_depth,
         "quantizer": codec.quantizer.diagnose(z).to_dict(),
     }
+
+
+def evaluation_waves(recordings: Sequence[Recording], rate: int, settings: AudioEvaluation) -> list[Tensor]:
+    """What codecs are judged on: the beginnings ``(T,)`` of some recordings, evenly spread."""
+    places = np.linspace(0, len(recordings) - 1, min(settings.files, len(recordings))).round().astype(int)
+    return [read(recordings[i], rate, settings.seconds) for i in places]
 
 
 def bitrates(codec: AudioCodec, codes: Sequence[Tensor], depths: Sequence[int]) -> dict[str, list[float]]:

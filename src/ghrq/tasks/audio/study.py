@@ -19,5 +19,6 @@ STUDY = Study(
     [
         Part("audio/demo", [_FEW], budgets=["demo"]),
         Part("audio/cpu", [key_axis("dim", "codec.dim", [32], grid=[64, 128]), Axis("kind", _KINDS)], budgets=["cpu"]),
+        Part("audio/paper", [key_axis("dim", "codec.dim", [8, 32, 64, 128]), Axis("kind", _KINDS)], budgets=["paper"]),
     ]
 )
