@@ -31,7 +31,7 @@ _POWERS = (
 _FLOOR = 16 * _STEPS
 
 # For fitting: tries of a clustering, its most iterations, and the share of the frames that choose the settings.
-_TRIES, _ITERATIONS, _HELD_OUT, _MOST_HELD_OUT = 4, 20, 0.1, 10_000
+_TRIES, _ITERATIONS, _HELD_OUT, _MOST_HELD_OUT = 4, 20, 0.1, 2_000
 
 # The conditions, and how many stages before its own the code of each stands.
 _BACK = {"stage": 1, "second": 2, "frame": 0}
@@ -229,8 +229,7 @@ def _clusters(own: Codes, given: Codes, all_: Floats, classes: int) -> Codes:
             if found is not None and (moved == found).all():
                 break
             found = moved
-            sums = np.zeros((classes, size))
-            np.add.at(sums, found, counts)
+            sums = np.eye(classes)[found].T @ counts
         assert found is not None
         best = max(best, (float(scores.max(1).sum()), found), key=lambda each: each[0])
     return best[1]
