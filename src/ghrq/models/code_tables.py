@@ -216,8 +216,7 @@ def _clusters(own: Codes, given: Codes, all_: Floats, classes: int) -> Codes:
             if found is not None and (moved == found).all():
                 break
             found = moved
-            sums = np.zeros((classes, size))
-            np.add.at(sums, found, counts)
+            sums = np.eye(classes)[found].T @ counts
         assert found is not None
         best = max(best, (float(scores.max(1).sum()), found), key=lambda each: each[0])
     return best[1]
