@@ -48,6 +48,7 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forkserver")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -62,5 +63,5 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
 )
 def test_all_ranks_agree(settings):
     revived = torch.zeros((), dtype=torch.int64).share_memory_()
-    mp.spawn(train, args=(free_port(), settings, revived), nprocs=2)
+    mp.start_processes(train, args=(free_port(), settings, revived), nprocs=2, start_method="forkserver")
     assert int(revived) > 0  # the test would prove little if no code had been revived on the way
