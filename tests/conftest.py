@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 
 import pytest
@@ -54,21 +55,28 @@ def tiny():
 
 
 @pytest.fixture(scope="session")
-def command(tmp_path_factory):
-    """``process, error_file = command("train", …)``: a started process, forked from one that has imported torch."""
-    folder = tmp_path_factory.mktemp("stderr")
+def forkserver():
+    """Processes of this context begin with torch and ghrq imported."""
     context = multiprocessing.get_context("forkserver")
     # Optimisers import dynamo when the first is made: that too is done once.
     context.set_forkserver_preload(["tiny_task", "accelerate", "torch._dynamo", "ghrq.training.train", "ghrq.cli"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        ensure_running()
+    return context
+
+
+@pytest.fixture(scope="session")
+def command(forkserver, tmp_path_factory):
+    """``process, error_file = command("train", …)``: a started process, forked from one that has imported torch."""
+    folder = tmp_path_factory.mktemp("stderr")
     started = []
 
     def start(*arguments, die_after=None, file_limit=None):
         error_file = folder / f"{len(started)}.txt"
-        process = context.Process(target=run_command, args=(arguments, error_file, die_after, file_limit))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
-            patch.setenv("OMP_NUM_THREADS", "1")
-            process.start()
+        process = forkserver.Process(target=run_command, args=(arguments, error_file, die_after, file_limit))
+        process.start()
         started.append(process)
         return process, error_file
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ghrq.data.tables import TableLayout, open_codes, open_table, open_writer
+from ghrq.data.tables import TableLayout, manifest, open_codes, open_table, open_writer
 from ghrq.system.errors import UserError
 
 # --- writing -------------------------------------------------------------------------------------------------
@@ -84,23 +84,24 @@ def test_ids_above_the_signed_numbers_read_back(suffix, tmp_path):
 
 
 def test_parquet_says_what_it_is(tmp_path):
-    for suffix, expected in ((".parquet", {"tokenizer": "abc"}), (".csv", {}), (".jsonl", {}), (".npy", {})):
+    about = manifest.describe("abc", "none", [1])
+    for suffix, expected in ((".parquet", about), (".csv", {}), (".jsonl", {}), (".npy", {})):
         path = tmp_path / f"ids{suffix}"
-        with open_writer(path, TableLayout("id", "codes", 1, np.int32, 1, {"tokenizer": "abc"})) as writer:
+        with open_writer(path, TableLayout("id", "codes", 1, np.int32, 1, about)) as writer:
             writer.write(pa.array([1]), np.zeros((1, 1), np.int32))
-        assert open_codes(path).manifest == expected
+        found = open_codes(path).manifest
+        assert {key: found[key] for key in about if found} == expected
     table = pq.read_table(tmp_path / "ids.parquet")
     for damaged in (b"{", b"[]", b"\xff", b"[" * 100_000):
         pq.write_table(table.replace_schema_metadata({b"ghrq": damaged}), tmp_path / "ids.parquet")
-        with pytest.raises(UserError, match=r"ids.parquet: its metadata are damaged.*: write or copy it again"):
+        with pytest.raises(UserError, match=r"ids.parquet: its manifest is damaged.*: fetch the file again"):
             open_codes(tmp_path / "ids.parquet")
 
 
 def test_parts_of_two_tokenizers_are_no_table(tmp_path):
     for part in ("a", "b"):
-        with open_writer(
-            tmp_path / f"{part}.parquet", TableLayout("id", "codes", 1, np.int32, 1, {"tokenizer": part})
-        ) as writer:
+        layout = TableLayout("id", "codes", 1, np.int32, 1, manifest.describe(part, "none", [1]))
+        with open_writer(tmp_path / f"{part}.parquet", layout) as writer:
             writer.write(pa.array([1]), np.zeros((1, 1), np.int32))
     with pytest.raises(UserError, match=r"b.parquet was made by another tokenizer than .*a.parquet"):
         open_codes(tmp_path)

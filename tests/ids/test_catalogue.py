@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ghrq.ids import Catalogue
+from ghrq import Tokenizer
+from ghrq.ids import Catalogue, resolve_append, resolve_reassign
 from ghrq.system.errors import UserError
 
 CODES = torch.tensor([[0, 1, 2], [0, 1, 0], [3, 3, 3], [0, 2, 2], [0, 1, 2]])
@@ -70,8 +71,8 @@ def test_neighbours_in_chunks(monkeypatch):
     for catalogue in (Catalogue(range(200), codes), Catalogue(range(200), codes, vectors=torch.randn(200, 3))):
         expected = catalogue.neighbours(range(200), 7)
         with monkeypatch.context() as patch:
-            patch.setattr("ghrq.ids.catalogue._PAIRS", 20)
-            patch.setattr("ghrq.ids.catalogue._NUMBERS", 10)
+            patch.setattr("ghrq.ids.prefix_search._PAIRS", 20)
+            patch.setattr("ghrq.ids.prefix_search._NUMBERS", 10)
             found = catalogue.neighbours(range(200), 7)
         assert all(map(np.array_equal, found, expected))
 
@@ -187,8 +188,10 @@ def test_wrong_files_are_named(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"ids\.parquet cannot be read as parquet .*: write or copy it again"):
         Catalogue.load(path)
-    middle = whole.index(b"plum")
-    path.write_bytes(whole[:middle] + b"plug" + whole[middle + 4 :])
+    path.write_bytes(whole)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    last = chunk.data_page_offset + chunk.total_compressed_size - 1  # of the page of ids
+    path.write_bytes(whole[:last] + bytes([whole[last] ^ 1]) + whole[last + 1 :])
     with pytest.raises(UserError, match=r"ids\.parquet cannot be read as parquet .*: write or copy it again") as error:
         Catalogue.load(path)
     assert "\n" not in str(error.value)
@@ -228,3 +231,80 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
 def test_saving_needs_a_folder(tmp_path):
     with pytest.raises(UserError, match=r"cannot write .*c\.parquet: there is no folder .*nodir: create it first"):
         Catalogue(NAMES, CODES).save(tmp_path / "nodir" / "c.parquet")
+
+
+# --- growth ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x = np.random.default_rng(0).standard_normal((300, 4)).astype(np.float32)
+    return Tokenizer(num_stages=2, codebook_size=8, kind="euclidean").fit(x), x
+
+
+@pytest.mark.parametrize("policy", ["append", "reassign"])
+def test_a_catalogue_grows_shrinks_and_comes_back(policy, fitted, tmp_path):
+    tokenizer, x = fitted
+    x, stages = x[:40] if policy == "reassign" else x, len(tokenizer.encode(x[:1])[0])
+    names, half = [f"i{row}" for row in range(len(x))], len(x) // 2
+    codes = tokenizer.encode(x[:half])
+    if policy == "append":
+        ids = resolve_append(codes)
+    else:
+        ids = resolve_reassign(codes, lambda rows: tokenizer.latent(x[rows.numpy()]), tokenizer.quantizer_)
+    catalogue = Catalogue(names[:half], ids, "sku", tokenizer=tokenizer)
+    assert catalogue.manifest["collisions"] == policy
+    grown = catalogue.extend(tokenizer, names[10:], x[10:])
+    assert list(grown) == names
+    assert torch.equal(grown.codes_of(names[:half]), catalogue.codes)
+    assert len(grown.codes.unique(dim=0)) == len(grown)
+    if policy == "append":
+        np.testing.assert_array_equal(grown.codes[:, :stages], tokenizer.encode(x))
+
+    gone = ["i3", "i7"]
+    smaller = grown.retire(gone).retire(gone)
+    assert list(smaller.retired) == gone
+    assert len(smaller) == len(x) - 2
+    assert "i3" not in smaller
+    smaller.save(tmp_path / "ids.parquet")
+    back = Catalogue.load(tmp_path / "ids.parquet")
+    assert (back.name, back.manifest) == ("sku", smaller.manifest)
+    assert torch.equal(back.retired.codes, grown.codes_of(gone))
+    again = back.extend(tokenizer, ["i7"], x[7:8])
+    assert torch.equal(again["i7"], grown["i7"])
+    assert list(again.retired) == ["i3"]
+    # The same vector as that of a retired item: another ID, unless it is given again.
+    assert not torch.equal(back.extend(tokenizer, ["copy"], x[3:4])["copy"], grown["i3"])
+    reused = back.extend(tokenizer, ["copy"], x[3:4], reuse=True)
+    if policy == "reassign":
+        assert torch.equal(reused["copy"], grown["i3"])
+        assert list(reused.retired) == ["i7"]
+    if policy == "append":
+        with pytest.warns(UserWarning, match=r"1 items have another vector .* the first is 'i9': they keep their IDs"):
+            changed = grown.extend(tokenizer, ["i9"], x[:1] + 3.0)
+        assert torch.equal(changed.codes, grown.codes)
+
+
+def test_mistakes_of_growth_are_named(fitted):
+    tokenizer, x = fitted
+    other = Tokenizer(num_stages=2, codebook_size=8, kind="euclidean", seed=1).fit(x)
+    catalogue = Catalogue(range(9), resolve_append(tokenizer.encode(x[:9])), tokenizer=tokenizer)
+    with pytest.raises(UserError, match=r"this catalogue holds IDs of the tokenizer .*: name the tokenizer that made"):
+        catalogue.extend(other, [10], x[:1])
+    with pytest.raises(UserError, match="2 is in rows 0, 1"):
+        catalogue.extend(tokenizer, [2, 2], x[:2])
+    with pytest.raises(ValueError, match="expected 1 vectors, one for each item, got 2"):
+        catalogue.extend(tokenizer, [2], x[:2])
+    with pytest.raises(UserError, match="expecting 4 features"):
+        catalogue.extend(tokenizer, [12], x[:1, :3])
+    with pytest.raises(UserError, match="ids of the catalogue are whole numbers, such as 0, but those given are text"):
+        catalogue.extend(tokenizer, ["a"], x[:1])
+    with pytest.raises(KeyError, match="1 of 1 items are not in the catalogue"):
+        catalogue.retire([77])
+    with pytest.raises(UserError, match="all 9 items would be retired"):
+        catalogue.retire(range(9))
+    with pytest.raises(UserError, match="the catalogue has 6 codes an item, the tokenizer 2: use"):
+        Catalogue(NAMES, torch.cat((CODES, CODES), 1), tokenizer=tokenizer)
+    with pytest.raises(UserError, match="only a catalogue that knows its tokenizer can keep retired items"):
+        Catalogue(NAMES, CODES).retire(["pear"])
+    assert catalogue.extend(tokenizer, [2**63], x[:1]).ids.tolist()[-1] == 2**63

@@ -16,9 +16,9 @@ from ghrq.metrics.next_item_baselines import (
     by_popularity,
     by_sum,
     choose,
-    followers,
     rank_items,
 )
+from ghrq.models.followers import Followers
 
 REAL = Path(os.environ.get("GHRQ_DATA", "")) / "amazon-beauty"
 ITEMS = 20
@@ -86,13 +86,13 @@ def test_followers_are_those_of_a_plain_loop(histories, decay, window):
     for history in lists(histories):
         scores = sum(decay ** (len(history) - 1 - place) * counts[item] for place, item in enumerate(history))
         expected.append(scores / max(scores.max(), 1e-9))
-    score = by_followers(followers(histories, window), histories, decay)
+    score = by_followers(Followers.counted(histories, window), histories, decay)
     np.testing.assert_allclose(torch.cat((score(0, 11), score(11, 30))), expected, atol=1e-6)
 
 
 def test_followers_of_histories_of_one_item():
     data = Interactions(["a", "b"], ["x", "y"], torch.arange(3), torch.tensor([0, 1]))
-    ranked = rank_items(by_followers(followers(data), data, 0.5), data, 2, exclude_seen=True)
+    ranked = rank_items(by_followers(Followers.counted(data), data, 0.5), data, 2, exclude_seen=True)
     assert ranked.tolist() == [[1, -1], [0, -1]]
 
 
@@ -128,7 +128,7 @@ def test_bad_arguments(histories):
     with pytest.raises(ValueError, match=r"expected vectors \(20, d\), one for each item, got \(19, 2\)"):
         by_neighbours(torch.ones(ITEMS - 1, 2), histories, 1.0)
     with pytest.raises(ValueError, match="window must be at least 1"):
-        followers(histories, 0)
+        Followers.counted(histories, 0)
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_beauty_has_the_recorded_figures():
     recorded = {
         "popularity": (by_popularity(counts), 0.0115, 0.0055),
         "neighbours": (by_neighbours(history.vectors, history, 0.25), 0.0570, 0.0348),
-        "followers": (by_followers(followers(split.train), history, 0.5), 0.0820, 0.0510),
+        "followers": (by_followers(Followers.counted(split.train), history, 0.5), 0.0820, 0.0510),
     }
     for score, recall, ndcg in recorded.values():
         scores = evaluate(rank_items(score, history, 50, exclude_seen=True), split.test[users], counts)

@@ -5,10 +5,10 @@ import zlib
 
 import pytest
 import torch
-from small_codec import small_codec
 
 from ghrq.models.bitstream import HEADER_BYTES, Header, header_of, reading, trim, writing
 from ghrq.system.errors import UserError
+from small_codec import small_codec
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_tables_are_saved_and_a_model_without_has_uniform_ones(fitted):
     np.testing.assert_array_equal(copy.encode(codes)[0], fitted.encode(codes)[0])
     copy.load_state_dict({})
     assert len(copy.encode(codes)[0]) == before
-    assert sum(buffer.numel() for buffer in CodeTables(12, 1024).buffers()) < 250_000
+    assert sum(buffer.numel() for buffer in CodeTables(12, 1024).buffers()) < 350_000
     assert all(buffer.dtype in (torch.int8, torch.uint8) for buffer in copy.buffers())
 
 

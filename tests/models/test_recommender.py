@@ -1,9 +1,13 @@
 """The recommender: its ways to rank against plain scores, its bad input, its files."""
 
+import itertools
+
 import pytest
 import torch
 
+from ghrq.data.interactions import Interactions
 from ghrq.models import Recommender
+from ghrq.models.followers import Followers
 from ghrq.models.recommender import left_filled
 from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.system.errors import UserError
@@ -25,9 +29,31 @@ def small(**settings):
     return Recommender(config, codes, torch.randn(N, DIM) if config.text_dim else None).eval()
 
 
+def with_memory(**settings):
+    """A small recommender that remembers 30 random histories, and these."""
+    bought = [torch.randint(N, (int(length),)).tolist() for length in torch.randint(2, 7, (30,))]
+    starts = torch.tensor([0, *itertools.accumulate(map(len, bought))])
+    users = [f"user{i}" for i in range(len(bought))]
+    counted = Followers.counted(
+        Interactions(users, list(KEYS), starts, torch.tensor(list(itertools.chain.from_iterable(bought))))
+    )
+    model = small(
+        pairs=len(counted.items), memory_share=0.4, memory_decay=0.7, memory_codes=0.3, memory_text=1.5, **settings
+    )
+    model.memory.load_state_dict(counted.state_dict())
+    return model, bought
+
+
 def histories(count=9, longest=8):
     lengths = torch.randint(1, longest + 1, (count,))
     return left_filled(torch.randint(N, (int(lengths.sum()),)), lengths)
+
+
+def plain_items(model, history):
+    """Log-probabilities of all items as a whole for one history."""
+    with torch.no_grad():
+        state = model.states(history[history >= 0][None, -model.config.history :])[0, -1]
+        return (torch.stack([model.embed(torch.tensor(i)) for i in range(N)]) @ state).log_softmax(0)
 
 
 def plain_scores(model, history):
@@ -43,8 +69,7 @@ def plain_scores(model, history):
                 for i in range(N)
             ]
         ).squeeze(1)
-        vectors = torch.stack([model.embed(torch.tensor(i)) for i in range(N)])
-        return by_codes, (vectors @ state).log_softmax(0)
+    return by_codes, plain_items(model, history)
 
 
 @pytest.mark.parametrize("exclude_seen", [False, True])
@@ -64,7 +89,68 @@ def test_a_beam_over_everything_ranks_as_plain_scores_do(by, exclude_seen):
         assert found.items[row].tolist() == wanted.indices.tolist()
 
 
-@pytest.mark.parametrize("by", ["codes", "hybrid"])
+@pytest.mark.parametrize("beam", [0, N])
+@pytest.mark.parametrize("outputs", [("codes", "items"), ("items",)])
+def test_the_memory_is_mixed_with_the_item_head(beam, outputs):
+    model, bought = with_memory(outputs=outputs)
+    given = histories()
+    found = model.rank(given, 9, beam=beam, exclude_seen=False)
+    for row, history in enumerate(given):
+        by_codes, by_items = plain_scores(model, history) if "codes" in outputs else (0.0, plain_items(model, history))
+        items = history[history >= 0].tolist()
+        followed = torch.zeros(N)
+        for age, item in enumerate(reversed(items)):
+            for other in bought:
+                for first, second in itertools.combinations(range(len(other)), 2):
+                    if other[first] == item:
+                        followed[other[second]] += 0.7**age / (second - first)
+        recalled = followed / followed.sum().clamp(min=1e-30)
+        text = torch.nn.functional.normalize(model.text, dim=1)
+        whole = sum(0.7**age * text[item] for age, item in enumerate(reversed(items)))
+        near = torch.cosine_similarity(text, whole[None])
+        scores = (0.6 * by_items.exp() + 0.4 * recalled).log() + 0.3 * by_codes + 1.5 * near
+        wanted = scores.topk(9)
+        torch.testing.assert_close(found.scores[row], wanted.values, rtol=1e-4, atol=1e-4)
+        assert found.items[row].tolist() == wanted.indices.tolist()
+
+
+def test_the_memory_of_allowed_items_counts_however_few_they_are():
+    model, _ = with_memory()
+    given, allowed = histories(), torch.zeros(N, dtype=torch.bool)
+    allowed[::7] = True
+    beam, exact = (model.rank(given, 3, allowed=allowed, exclude_seen=False, beam=width) for width in (6, 0))
+    assert int(allowed.sum()) == 6
+    assert torch.equal(beam.items, exact.items)
+
+
+def test_the_memory_is_saved_and_grows_with_the_catalogue(tmp_path):
+    model, _ = with_memory(sizes=(4, 4, 6))
+    given = histories()
+    model.save_pretrained(tmp_path / "model")
+    again = Recommender.from_pretrained(tmp_path / "model")
+    assert torch.equal(again.rank(given, 5).items, model.rank(given, 5).items)
+    larger = again.extended(["new"], torch.tensor([[1, 2, 5]]), torch.randn(1, DIM))
+    old = larger.memory.probabilities(given, 0.5)
+    torch.testing.assert_close(old[:, :N], model.memory.probabilities(given, 0.5))
+    assert not old[:, N].any()
+    assert larger.rank(torch.tensor([[N]]), 5, by="memory").items.shape == (1, 5)
+    with pytest.raises(UserError, match="has no memory: use by='hybrid'"):
+        small().rank(given, 5, by="memory")
+
+
+def test_ways_that_share_a_search_rank_as_each_alone():
+    model, given = with_memory()[0], histories()
+    assert model.ways == ["codes", "reranked", "items", "hybrid", "memory"]
+    for beam in (12, 0):
+        together = model.rank_by_each(given, 10, model.ways, beam=beam)
+        for way in model.ways:
+            alone = model.rank(given, 10, by=way, beam=beam)
+            assert torch.equal(together[way].items, alone.items)
+            assert torch.equal(together[way].scores, alone.scores)
+    assert model.rank_by_each(given[:0], 3, ["codes"])["codes"].items.shape == (0, 3)
+
+
+@pytest.mark.parametrize("by", ["codes", "hybrid", "reranked"])
 def test_exact_scores_agree_with_a_beam_as_wide_as_the_catalogue(by):
     model, given = small(), histories()
     beam, exact = (model.rank(given, 10, by=by, beam=width) for width in (N, 0))
@@ -76,7 +162,7 @@ def test_codes_and_items_need_no_other_part():
     plain = small(sizes=(), text_dim=0, inputs=("item",), outputs=("items",))
     assert plain.rank(histories(), 5, by="items").items.shape == (9, 5)
     with pytest.raises(UserError, match="predicts no codes: use by='items'"):
-        plain.rank(histories(), 5)
+        plain.rank(histories(), 5, by="hybrid")
     with pytest.raises(UserError, match="predicts no items: use by='codes'"):
         small(outputs=("codes",)).rank(histories(), 5, by="hybrid")
 
@@ -110,6 +196,10 @@ def test_bad_requests_are_one_line():
         model.recommend([["item1"], [], ["nope"]], skip_unknown=True)
     with pytest.raises(UserError, match="k=3, but there are only 2 items that are allowed and not in the history"):
         model.recommend([["item1"]], k=3, allowed=["item3", "item1", "item9"])
+    with pytest.raises(UserError, match="1 allowed items are not in the model's catalogue"):
+        model.recommend([["item1"]], k=1, allowed=["item3", "nope"])
+    only = model.recommend([["item1"]], k=1, allowed=["item3", "nope"], skip_unknown=True)[0]
+    assert [item.key for item in only] == ["item3"]
     with pytest.raises(UserError, match="only 40 items: ask for fewer"):
         model.recommend([["item1"]], k=41, exclude_seen=False)
     with pytest.raises(UserError, match="allowed items are not in"):
@@ -163,6 +253,8 @@ def test_new_items_that_do_not_fit_are_refused():
         model.extended(["item1"], torch.tensor([[0, 0, 0]]), text)
     with pytest.raises(UserError, match=r"text vectors \(1, 6\)"):
         model.extended(["new"], torch.tensor([[0, 0, 0]]), torch.randn(1, 5))
+    with pytest.raises(UserError, match=r"IDs \(1, 3\) for the new items.*got \(1, 2\)"):
+        model.extended(["new"], torch.tensor([[0, 0]]), text)
     with pytest.raises(UserError, match="same ID"):
         model.extended(["new"], model.codes[:1], text)
     with pytest.raises(UserError, match="do not belong together"):

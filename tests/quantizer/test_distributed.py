@@ -24,7 +24,8 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.manual_seed(rank)  # another start, other data and other random numbers on each
-    rq = ResidualQuantizer(8, 32, 3, decay=0.8, revive_below=0.3, **settings)
+    sizes = settings.pop("codebook_size", 32)
+    rq = ResidualQuantizer(8, sizes, 3, decay=0.8, revive_below=0.3, **settings)
     rq.initialize(torch.randn(500, 8))
     model = DistributedDataParallel(rq) if any(p.requires_grad for p in rq.parameters()) else rq
     parameters = [p for p in rq.parameters() if p.requires_grad]
@@ -47,6 +48,7 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forkserver")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -55,10 +57,11 @@ def train(rank: int, port: int, settings: dict, revived_somewhere: torch.Tensor)
         {"kind": "ghrq", "codebook_update": "ema"},
         {"kind": "calibrated", "codebook_dim": 4, "depth_dropout": True, "centre": True},
         {"kind": "calibrated", "curvature": "learn", "codebook_dim": 4, "depth_dropout": True},
+        {"kind": "ghrq", "codebook_update": "ema", "codebook_size": [8, 64, 32]},
     ],
     ids=str,
 )
 def test_all_ranks_agree(settings):
     revived = torch.zeros((), dtype=torch.int64).share_memory_()
-    mp.spawn(train, args=(free_port(), settings, revived), nprocs=2)
+    mp.start_processes(train, args=(free_port(), settings, revived), nprocs=2, start_method="forkserver")
     assert int(revived) > 0  # the test would prove little if no code had been revived on the way

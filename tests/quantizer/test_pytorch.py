@@ -18,11 +18,16 @@ from ghrq.optim import RiemannianSGD
 from ghrq.quantizer import KINDS
 
 DIM = 8
-OPTIONS = [{}, {"codebook_update": "ema"}, {"codebook_dim": 4, "scale_control": True, "depth_dropout": True}]
+OPTIONS = [
+    {},
+    {"codebook_update": "ema"},
+    {"codebook_dim": 4, "scale_control": True, "depth_dropout": True},
+    {"codebook_update": "ema", "codebook_size": [8, 32, 16]},
+]
 
 
-def quantizer(kind="ghrq", **settings):
-    return ResidualQuantizer(DIM, 32, 3, kind=kind, **settings)
+def quantizer(kind="ghrq", stages=3, codebook_size=32, **settings):
+    return ResidualQuantizer(DIM, codebook_size, stages, kind=kind, **settings)
 
 
 def vectors(n=200, scale=0.4):
@@ -58,8 +63,10 @@ def assert_same_training(rq, backend, **tolerance):
 @pytest.mark.parametrize("settings", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", ["ghrq", "naive", "euclidean"])
 def test_compiles_without_a_graph_break(kind, settings):
+    # A third stage is traced as the second is, which takes seconds, unless depths are drawn or sizes differ.
+    stages = 3 if settings.keys() & {"depth_dropout", "codebook_size"} else 2
     # A decay this low and a threshold this high make dead codes come back within three steps.
-    rq = quantizer(kind, decay=0.5, revive_below=0.4, **settings)
+    rq = quantizer(kind, stages, decay=0.5, revive_below=0.4, **settings)
     assert_same_training(rq, "aot_eager", rtol=1e-5, atol=1e-6)
 
 
@@ -85,7 +92,13 @@ class Decode(Encode):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "settings"), [("ghrq", {}), ("naive", {"codebook_dim": 4, "scale_control": True}), ("euclidean", {})]
+    ("kind", "settings"),
+    [
+        ("ghrq", {}),
+        ("naive", {"codebook_dim": 4, "scale_control": True}),
+        ("euclidean", {}),
+        ("calibrated", {"codebook_size": [8, 32, 16]}),
+    ],
 )
 def test_exports_encode_and_decode_and_onnx_runtime_gives_the_same_numbers(kind, settings, tmp_path):
     import onnxruntime

@@ -9,7 +9,7 @@ from ghrq.report.grid import Block, Column, Grid, Row
 from ghrq.report.page import Page, PageSection
 from ghrq.report.results import Measured
 
-VOID = {"meta", "link", "br", "img"}
+VOID = {"meta", "link", "br", "img", "input"}
 
 
 class Balanced(HTMLParser):

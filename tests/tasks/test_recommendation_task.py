@@ -1,19 +1,24 @@
 """The recommendation task from recipe to report, on a small shop, with every source of IDs."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from small_recommendation import ITEMS, T5, USERS, small, write_shop
 
+from ghrq.metrics.next_item import ranks, recall_ndcg
 from ghrq.models import Recommender
+from ghrq.models.followers import Followers
 from ghrq.report.study import console_tables, write_report
 from ghrq.system.errors import UserError
 from ghrq.tasks.recommendation import Recommendation
-from ghrq.tasks.recommendation.evaluation import RANKS
+from ghrq.tasks.recommendation.evaluation import RANKS, tune_memory
 from ghrq.tasks.recommendation.item_ids import ids_of, load, tokenizer_of
 from ghrq.tasks.recommendation.losses import RecommenderLosses
+from ghrq.tasks.recommendation.recipe import RecommendationData
 from ghrq.tasks.recommendation.task import _sequences
 from ghrq.training.best import KeepBest
 from ghrq.training.recipe import load_recipe
@@ -58,18 +63,22 @@ def read(run):
 def test_a_run_leaves_scores_of_every_way_and_a_model_that_gives_them(runs, shop):
     folder, _ = runs
     results = read(folder / "ghrq")
-    assert set(results["test"]) == {"codes", "items", "reranked", "hybrid"}
+    assert set(results["test"]) == {"codes", "items", "reranked", "hybrid", "memory"}
+    assert set(read(folder / "SASRec")["test"]) == {"items", "memory"}
     data, split = load(small(shop).data)
     model = Recommender.from_pretrained(folder / "ghrq" / "models" / "recommender")
     assert model.config.keys == tuple(data.items)
+    by_memory = (model.rank(split.before_test.last(9), 10).items == split.test.unsqueeze(1)).any(1).double().mean()
+    assert results["recall@10"] == pytest.approx(float(by_memory))
+    assert torch.equal(model.memory.items, Followers.counted(split.train).items)
     found = model.rank(split.before_test.last(9), 50, by="codes").items
     hit = (found[:, :10] == split.test.unsqueeze(1)).any(1).double().mean()
     assert results["test"]["codes"]["unseen"]["recall@10"] == pytest.approx(float(hit))
     # A tenth of the items are of the user's group: to learn the groups is to find most targets among 10.
     assert float(hit) > 0.6 > results["baselines"]["popularity"]["unseen"]["recall@10"]
-    ranks = load_file(folder / "ghrq" / RANKS)
-    assert ranks["codes.unseen"].shape == (USERS,)
-    assert int((ranks["codes.unseen"] < 10).sum()) == round(float(hit) * USERS)
+    places = load_file(folder / "ghrq" / RANKS)
+    assert places["codes.unseen"].shape == (USERS,)
+    assert int((places["codes.unseen"] < 10).sum()) == round(float(hit) * USERS)
     assert results["ids"]["quantizer"]["telescoping_error"] < 1e-6
     assert len(results["examples"]) == 5
     assert "Item" in results["examples"][0]["next"]
@@ -141,6 +150,31 @@ def test_items_that_never_occur_are_no_negatives_and_have_no_share_of_the_codes(
     assert isinstance(losses, RecommenderLosses)
 
 
+def test_the_loss_of_items_is_that_of_its_definition(shop):
+    data, _ = load(small(shop).data)
+    task = Recommendation(small(shop, "ids.source=random", "recommender.negatives=7"), None)
+    task.ids = ids_of(task.recipe, data, None)
+    losses = task._losses().eval()
+    losses.item_dropout = 0.0
+    model = losses.recommender
+    items = torch.tensor([[3, 9, 3, 3, 12], [40, 5, 6, -1, -1]])  # an item that comes again, and padding
+    torch.manual_seed(5)
+    found = float(losses({"items": items})["items"].detach())
+    torch.manual_seed(5)
+    drawn = losses.known[torch.randint(len(losses.known), (7,))].tolist()
+    wanted = []
+    for row in items.tolist():
+        row = [item for item in row if item >= 0]
+        for place in range(1, len(row)):
+            history, target = row[:place], row[place]
+            state = model.states(torch.tensor([history]))[0, -1]
+            score = (model.embed(torch.arange(ITEMS)) @ state).tolist()
+            share = (len(losses.known) - 1) / 7
+            others = sum(share * math.exp(score[i]) for i in drawn if i != target)
+            wanted.append(math.log(math.exp(score[target]) + others) - score[target])
+    assert found == pytest.approx(sum(wanted) / len(wanted), rel=1e-5)
+
+
 def test_recipes_that_cannot_be_trained_are_refused(shop):
     for settings, message in (
         (("ids.source=none",), "leave 'codes' out"),
@@ -163,6 +197,37 @@ def test_the_recipes_of_the_paper_fit_its_rq_vae(shop):
         layers = [layer for layer in tokenizer.model_.encoder if isinstance(layer, torch.nn.Linear)]
         assert [layers[0].in_features, *(layer.out_features for layer in layers)] == wanted
         assert len(ids_of(recipe, data, tokenizer).codes.unique(dim=0)) == ITEMS
+
+
+def test_tuning_keeps_the_best_share_of_the_memory(shop):
+    data, split = load(small(shop).data)
+    task = Recommendation(small(shop, "ids.source=random"), None)
+    task.ids = ids_of(task.recipe, data, None)
+    task._losses()
+    model = task.recommender.eval()
+    tune_memory(model, split, task.recipe.evaluation)
+
+    def quality(share, weight):
+        model.config = model.config.model_copy(update={"memory_share": share, "memory_text": weight})
+        found = model.rank(split.train.last(9), 10, beam=20).items
+        return float(recall_ndcg(ranks(found, split.validation), 10)[1].mean())
+
+    chosen = model.config.memory_share, model.config.memory_text
+    assert quality(*chosen) == max(quality(share, weight) for share in (0.35, 0.5, 0.7) for weight in (1.0, 3.0))
+
+
+def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):
+    orders = [f"u{user},i{(user + step) % 9},{step}" for user in range(6) for step in range(4)]
+    (tmp_path / "orders.csv").write_text("user_id,item_id,timestamp\n" + "\n".join([*orders, "u1,other,9"]) + "\n")
+    (tmp_path / "items.csv").write_text("item_id,name\n" + "".join(f"i{i},Item {i}\n" for i in range(9)))
+    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32))
+    given = {"source": tmp_path / "orders.csv", "items": tmp_path / "items.csv", "embeddings": tmp_path / "vectors.npy"}
+    settings = {"title": "name", **{key: str(path) for key, path in given.items()}}
+    with pytest.raises(UserError, match=r"orders.csv, row 24 .*the item 'other' is not in .*on_bad='skip'"):
+        load(RecommendationData(**settings))
+    data, _ = load(RecommendationData(**settings, on_bad="skip"))
+    assert len(data.sequence) == 24
+    assert data.vectors.shape == (9, 5)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ghrq import Tokenizer, cli
-from ghrq.data.tables import open_codes, open_table
+from ghrq.data.tables import manifest, open_codes, open_table
 from ghrq.ids.collisions import resolve_append
 from ghrq.system import progress
 from ghrq.system.errors import UserError
@@ -131,7 +131,7 @@ def test_reconstruction_error_is_of_the_variance(tokenizer, vectors):
 def test_decode_of_what_was_written(suffix, policy, depth, tokenizer, table, expected, tmp_path):
     codes = bulk.resolve(expected.astype(np.int32), policy, tokenizer, table)
     ids, out = tmp_path / f"ids{suffix}", tmp_path / f"vectors{suffix}"
-    bulk.write_codes(ids, table, codes, tokenizer)
+    bulk.write_codes(ids, table, codes, tokenizer, policy)
     assert bulk.decode(tokenizer, open_codes(ids), out, depth) == (depth or STAGES)
     column = {".csv": "embedding_*", ".npy": None}.get(suffix, "embedding")
     again = open_table(out, column, None if suffix == ".npy" else "item_id")
@@ -161,16 +161,17 @@ def test_decode_names_what_is_wrong(tokenizer, tmp_path):
 
 def test_codes_of_another_tokenizer_are_refused(tokenizer, table, expected, vectors, tmp_path):
     other = Tokenizer(num_stages=STAGES, codebook_size=CODES, seed=1).fit(vectors)
-    bulk.write_codes(tmp_path / "ids.parquet", table, expected.astype(np.int32), tokenizer)
+    bulk.write_codes(tmp_path / "ids.parquet", table, expected.astype(np.int32), tokenizer, "none")
     codes = open_codes(tmp_path / "ids.parquet")
-    assert codes.manifest == {"tokenizer": tokenizer.fingerprint}
+    about = manifest.describe(tokenizer.fingerprint, "none", [CODES] * STAGES)
+    assert codes.manifest.items() >= about.items()
     assert bulk.check_made_by(codes, tokenizer)
     match = rf"ids.parquet holds IDs of the tokenizer {tokenizer.fingerprint[:12]}, but this one is "
     match += rf"{other.fingerprint[:12]}: name the tokenizer that made them, or encode the items again"
     with pytest.raises(UserError, match=match):
         bulk.decode(other, codes, tmp_path / "vectors.npy")
     assert not (tmp_path / "vectors.npy").exists()
-    bulk.write_codes(tmp_path / "ids.csv", table, expected.astype(np.int32), tokenizer)  # has no room for it
+    bulk.write_codes(tmp_path / "ids.csv", table, expected.astype(np.int32), tokenizer, "none")  # has no room for it
     assert not bulk.check_made_by(open_codes(tmp_path / "ids.csv"), other)
 
 
@@ -204,7 +205,7 @@ def test_a_table_that_is_replaced_while_it_is_encoded(policy, tokenizer, table, 
     def run():
         codes = bulk.encode(tokenizer, table, progress=Replacing(io.StringIO()))
         codes = bulk.resolve(codes, policy, tokenizer, table)
-        bulk.write_codes(tmp_path / "ids.parquet", table, codes, tokenizer)
+        bulk.write_codes(tmp_path / "ids.parquet", table, codes, tokenizer, "none")
 
     with pytest.raises(UserError, match=r"items.parquet was changed while it was read: run the command again"):
         run()
@@ -213,7 +214,7 @@ def test_a_table_that_is_replaced_while_it_is_encoded(policy, tokenizer, table, 
 
 def test_codes_have_to_be_of_the_same_rows(tokenizer, table, tmp_path, vectors):
     codes = np.zeros((ROWS, 2), np.int32)
-    bulk.write_codes(tmp_path / "ids.parquet", table, codes, tokenizer)
+    bulk.write_codes(tmp_path / "ids.parquet", table, codes, tokenizer, "none")
     bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), table)
     fewer = open_table(write(tmp_path / "few.parquet", vectors[:50], IDS[:50]), "embedding", "item_id")
     with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table again"):

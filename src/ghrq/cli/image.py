@@ -73,7 +73,7 @@ def encode(
     finally:
         _warn(errors, tokenizer.config.test_error)
     rq = tokenizer.quantizer
-    bits = codes.numel() * (rq.codebook_size - 1).bit_length()
+    bits = codes[..., 0].numel() * sum((size - 1).bit_length() for size in rq.sizes)
     colours = "grey" if tokenizer.encoder.channels == 1 else "colour"
     found = [
         ("image", f"{width} × {height}, {colours}"),

@@ -1,46 +1,40 @@
 """Commands for a table of embeddings: fit a tokenizer, encode, decode, inspect. Heavy imports are inside them."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ghrq.cli.options import out_option
-from ghrq.data.outputs import check_output, replacing
+from ghrq.cli.options import out_option, sizes_option
+from ghrq.cli.tables import (
+    IDS_FILE,
+    TABLE_FILE,
+    BadRows,
+    Column,
+    IdColumn,
+    Ids,
+    Items,
+    TokenizerFolder,
+    errors_name,
+    load_tokenizer,
+    mention_ids,
+    open_items,
+    print_facts,
+    unchecked,
+)
+from ghrq.data.outputs import check_output, lock_file, replacing
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError, shell
-from ghrq.system.files import restore, telling, write_json
-from ghrq.system.progress import Progress, make_progress
+from ghrq.system.files import telling, write_json
+from ghrq.system.progress import make_progress
 
 if TYPE_CHECKING:
     from ghrq.data.tables import OnBad, VectorTable
-    from ghrq.tokenizer import Tokenizer
 
 Kind = Literal["ghrq", "calibrated", "naive", "euclidean", "hra-only", "dhste-only"]
 Policy = Literal["append", "reassign", "none"]
 
-TABLE_FILE = "table.json"
-"""In the folder of a tokenizer: the columns it was fitted on."""
-IDS_FILE = "ids.parquet"
-"""In the folder of a tokenizer: the IDs of the items it was fitted on."""
-
-_Items = Annotated[Path, typer.Argument(help="Embeddings: .parquet (or a folder of parts), .npy, .csv, .jsonl (.gz).")]
-_TokenizerFolder = Annotated[Path, typer.Argument(metavar="TOKENIZER", help="A folder that 'ghrq fit' wrote.")]
-_Ids = Annotated[Path, typer.Argument(help="IDs that 'ghrq encode' wrote.")]
-_Column = Annotated[
-    str | None,
-    typer.Option(help="The vectors: a column of lists, or columns of numbers as a,b,c or a pattern 'emb_*'."),
-]
-_Id = Annotated[
-    str | None, typer.Option("--id", help="The column of the ids, text or whole numbers; '' numbers the rows.")
-]
-_OnBad = Annotated[
-    Literal["stop", "skip"],
-    typer.Option(help="A row without an id or with missing or infinite numbers: 'stop', or 'skip' and list such rows."),
-]
 _Collisions = Annotated[
     Policy,
     typer.Option(help="Items with equal codes: 'append' a tie-break token, 'reassign' to free codes, or 'none'."),
@@ -48,13 +42,20 @@ _Collisions = Annotated[
 
 
 def fit(
-    items: _Items,
+    items: Items,
     out: Annotated[Path, out_option("Folder for the tokenizer and the IDs of these items.")],
-    column: _Column = None,
-    id_column: _Id = None,
+    column: Column = None,
+    id_column: IdColumn = None,
     kind: Annotated[Kind, typer.Option(help="The quantizer.")] = "ghrq",
-    stages: Annotated[int, typer.Option(min=1, help="Codes of each ID.")] = 4,
-    codes: Annotated[int, typer.Option(min=1, help="Codes to choose from in each stage.")] = 256,
+    stages: Annotated[
+        int | None, typer.Option(min=1, help="Codes of each ID; by default 4, or as many as --codes has sizes.")
+    ] = None,
+    codes: Annotated[
+        Any, sizes_option("Codes to choose from in each stage: 256, or one number for each stage, 64,256,1024.")
+    ] = "256",
+    balance: Annotated[
+        bool, typer.Option("--balance", help="Balanced k-means: codes of a stage are used about equally often.")
+    ] = False,
     engine: Annotated[
         Literal["kmeans", "autoencoder"],
         typer.Option(
@@ -72,7 +73,7 @@ def fit(
     ] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
-    on_bad: _OnBad = "stop",
+    on_bad: BadRows = "stop",
     force: Annotated[bool, typer.Option("--force", help="Replace a tokenizer that is there, with its IDs.")] = False,
 ) -> None:
     """Learn short hierarchical IDs for a table of embeddings. A large table is sampled for it.
@@ -81,9 +82,11 @@ def fit(
     Examples:
       ghrq fit items.parquet --column embedding --id item_id --out tok/
       ghrq fit vectors.npy --stages 3 --codes 512 --kind euclidean --out tok/
+      ghrq fit items.parquet --codes 1024,256,64 --out tok/    # sizes by level; 'ghrq advise' recommends some
     """  # noqa: D301
     from ghrq.data.tables import open_table, write_skipped
     from ghrq.ids.tuples import count_distinct
+    from ghrq.system.checks import largest_size
     from ghrq.tokenizer import Tokenizer, bulk, table_file
 
     progress = make_progress()
@@ -91,18 +94,32 @@ def fit(
     given = {name: value for name, value in network.items() if value is not None}
     if given and engine == "kmeans":
         raise UserError(f"--{next(iter(given)).replace('_', '-')} is of the autoencoder: give --engine autoencoder too")
+    if isinstance(codes, list) and stages not in (None, len(codes)):
+        told = ",".join(map(str, codes))
+        raise UserError(
+            f"--codes {told} has {len(codes)} sizes, but --stages is {stages}: leave --stages out, or give one "
+            "size a stage"
+        )
     _check_folder(out, items, force)
     table = open_table(items, column, id_column or None, on_bad=on_bad, progress=progress)
-    _mention_ids(table, id_column, progress)
-    vectors = bulk.sample(table, codes, seed, progress)
-    with _errors_name(items):
+    mention_ids(table, id_column, progress)
+    vectors = bulk.sample(table, largest_size(codes), seed, progress)
+    with errors_name(items):
         tokenizer = Tokenizer(
-            kind=kind, num_stages=stages, codebook_size=codes, engine=engine, radius=radius, seed=seed, **given
+            kind=kind,
+            num_stages=stages,
+            codebook_size=codes,
+            engine=engine,
+            radius=radius,
+            balance=balance,
+            seed=seed,
+            **given,
         )
         tokenizer.fit(vectors)
         error = bulk.reconstruction_error(tokenizer, vectors)
+        tokenizer.fit_error_ = bulk.fit_error(tokenizer, vectors)
     found = bulk.encode(tokenizer, table, progress=progress)
-    with _errors_name(items):
+    with errors_name(items):
         ids = bulk.resolve(found, collisions, tokenizer, table, widen=True)
     with replacing(out, replace=force) as folder:
         tokenizer.save(folder)
@@ -110,10 +127,10 @@ def fit(
         table_file.write(folder / TABLE_FILE, table_file.Columns(*known), tokenizer)
         if on_bad == "skip":
             write_skipped(_skipped_file(folder / IDS_FILE), table)
-        bulk.write_codes(folder / IDS_FILE, table, ids, tokenizer, progress)
+        bulk.write_codes(folder / IDS_FILE, table, ids, tokenizer, collisions, progress)
     again = ("--on-bad", "skip") if on_bad == "skip" else ()
     sampled = "" if len(vectors) == table.rows else f", {len(vectors):,} of them for the fit"
-    _print(
+    print_facts(
         ("rows", f"{table.rows:,}{sampled}"),
         *_skipped(table, out / IDS_FILE, on_bad),
         ("distinct tuples", f"{count_distinct(found):,}"),
@@ -126,11 +143,11 @@ def fit(
 
 
 def encode(
-    tokenizer: _TokenizerFolder,
-    items: _Items,
+    tokenizer: TokenizerFolder,
+    items: Items,
     out: Annotated[Path, out_option("File for the IDs: .parquet, .csv, .jsonl, or .npy (codes only).")],
-    column: _Column = None,
-    id_column: _Id = None,
+    column: Column = None,
+    id_column: IdColumn = None,
     collisions: _Collisions = "append",
     on: Annotated[
         Literal["local", "ray"], typer.Option(help="'ray': on the cluster of RAY_ADDRESS, or on all local cores.")
@@ -138,7 +155,7 @@ def encode(
     batch: Annotated[
         int | None, typer.Option(min=1, help="Rows encoded at once; by default about 8 MB of vectors.")
     ] = None,
-    on_bad: _OnBad = "stop",
+    on_bad: BadRows = "stop",
     engine: Annotated[Literal["local", "ray"] | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Give every row of a table its ID. Columns are those of the fit if not given.
@@ -159,28 +176,28 @@ def encode(
     check_output(out, FORMATS, [items])
     if on_bad == "skip":
         check_output(_skipped_file(out), (".csv",), [items])
-    model, progress = _load(tokenizer), make_progress()
-    table = _open_items(tokenizer, model, items, column, id_column, on_bad=on_bad)
-    _mention_ids(table, id_column, progress)
+    model, progress = load_tokenizer(tokenizer), make_progress()
+    table = open_items(tokenizer, model, items, column, id_column, on_bad=on_bad)
+    mention_ids(table, id_column, progress)
     found = bulk.encode(model, table, on=engine or on, batch=batch, progress=progress)
-    with _errors_name(items):
+    with errors_name(items):
         codes = bulk.resolve(found, collisions, model, table)
     if on_bad == "skip":
         write_skipped(_skipped_file(out), table)
-    bulk.write_codes(out, table, codes, model, progress)
+    bulk.write_codes(out, table, codes, model, collisions, progress)
     if collisions == "append":
         counted = f"{int((codes[:, -1] == 0).sum()):,} distinct tuples; a last token numbers items with equal ones"
     else:
         counted = f"{count_distinct(codes):,} distinct tuples"
     skipped = _skipped(table, out, on_bad)
-    _print(
+    print_facts(
         ("rows", f"{table.rows:,}"), *skipped, ("codes", counted), *_moved(found, codes, collisions), ("ids", str(out))
     )
 
 
 def decode(
-    tokenizer: _TokenizerFolder,
-    ids: _Ids,
+    tokenizer: TokenizerFolder,
+    ids: Ids,
     out: Annotated[Path, out_option("File for the vectors: .npy, .parquet, .csv or .jsonl.")],
     depth: Annotated[int | None, typer.Option(min=1, help="Number of first codes to use: fewer are coarser.")] = None,
 ) -> None:
@@ -195,29 +212,29 @@ def decode(
     from ghrq.tokenizer import bulk
 
     check_output(out, FORMATS, [ids])
-    model = _load(tokenizer)
+    model = load_tokenizer(tokenizer)
     table = open_codes(ids)
     used = bulk.decode(model, table, out, depth, make_progress())
     shape = f"{table.rows:,} x {model.n_features_in_}"
-    _print(("vectors", shape), ("codes used", str(used)), *_unchecked(table), ("written to", str(out)))
+    print_facts(("vectors", shape), ("codes used", str(used)), *unchecked(table), ("written to", str(out)))
 
 
 def inspect(
-    tokenizer: _TokenizerFolder,
-    ids: _Ids,
+    tokenizer: TokenizerFolder,
+    ids: Ids,
     out: Annotated[Path, out_option("Folder for quality.json and the page quality.html.")],
     items: Annotated[
         Path | None, typer.Option(help="The table that was encoded, for measures of vectors and labels.")
     ] = None,
-    column: _Column = None,
-    id_column: _Id = None,
+    column: Column = None,
+    id_column: IdColumn = None,
     labels: Annotated[
         str | None, typer.Option(help="A column of labels of --items; a path 'a > b > c' counts level by level.")
     ] = None,
     title: Annotated[
         str | None, typer.Option(help="A column of --items with titles; the page shows items by them.")
     ] = None,
-    on_bad: _OnBad = "stop",
+    on_bad: BadRows = "stop",
 ) -> None:
     """Measure how good IDs are: usage, collisions, reconstruction, agreement with neighbours and labels.
 
@@ -239,18 +256,18 @@ def inspect(
     check_output(out, formats=None)
     if items is None and any(given is not None for given in (labels, title, column, id_column)):
         raise UserError("--labels, --title, --column and --id need the table that was encoded: give it with --items")
-    model, codes = _load(tokenizer), open_codes(ids)
+    model, codes = load_tokenizer(tokenizer), open_codes(ids)
     bulk.check_made_by(codes, model)
     progress, table, vectors, names = make_progress(), None, None, None
     with ExitStack() as stack:
         all_codes = stack.enter_context(bulk.all_vectors(codes, out.parent, progress))
         if items is not None:
-            table = _open_items(tokenizer, model, items, column, id_column, labels, on_bad, title)
+            table = open_items(tokenizer, model, items, column, id_column, labels, on_bad, title)
             bulk.check_same_rows(codes, table)
             names = None if labels is None else table.labels()
             vectors = stack.enter_context(bulk.all_vectors(table, out.parent, progress))
         separator = " > " if names is not None and any(name and " > " in name for name in names) else None
-        with _errors_name(ids):
+        with errors_name(ids):
             measured = quality(all_codes, vectors, model, names, separator=separator)
         examples = ItemExamples.of(all_codes, measured.stages, (table or codes).names, vectors)
     facts, verdict = provenance(tokenizer, model, codes, table), judge(measured)
@@ -273,49 +290,6 @@ def _moved(before: Any, after: Any, policy: Policy) -> list[tuple[str, str]]:
     return [("moved to free tuples", f"{int((before != after).any(axis=1).sum()):,}")] if policy == "reassign" else []
 
 
-def _load(folder: Path) -> "Tokenizer":
-    from ghrq.tokenizer import Tokenizer
-
-    restore(folder)
-    if not folder.is_dir():
-        if folder.exists():
-            raise UserError(
-                f"{folder} is a file, not a tokenizer: name the folder of the tokenizer first, then the table"
-            )
-        raise UserError(f"there is no tokenizer {folder}: 'ghrq fit' makes one")
-    with _errors_name(folder):
-        return Tokenizer.load(folder)
-
-
-def _open_items(
-    folder: Path,
-    tokenizer: "Tokenizer",
-    items: Path,
-    column: str | None,
-    id_column: str | None,
-    labels: str | None = None,
-    on_bad: "OnBad" = "stop",
-    title: str | None = None,
-) -> "VectorTable":
-    """The table with the given columns, or else those of the fit."""
-    from ghrq.data.tables import open_table
-    from ghrq.tokenizer import table_file
-
-    fitted = table_file.Columns() if items.suffix == ".npy" else table_file.read(folder / TABLE_FILE, tokenizer)
-    chosen = fitted.id if id_column is None else id_column or None
-    progress = make_progress()
-    return open_table(
-        items, column or fitted.column, chosen, labels, on_bad=on_bad, progress=progress, title_column=title
-    )
-
-
-def _mention_ids(table: "VectorTable", id_column: str | None, progress: Progress) -> None:
-    """Say that row numbers became the ids although there is a column that looks like ids; ``--id ''`` asks for it."""
-    likely = table.likely_ids() if id_column is None and not table.has_ids else None
-    if likely is not None:
-        progress.note(f"note: the ids are row numbers, column {likely!r} is not used: --id {quote(likely)} uses it")
-
-
 def _skipped_file(out: Path) -> Path:
     return out.with_name(f"{out.name}.skipped.csv")
 
@@ -325,33 +299,11 @@ def _skipped(table: "VectorTable", out: Path, on_bad: "OnBad") -> list[tuple[str
     return [("skipped", rows)] if on_bad == "skip" else []
 
 
-def _unchecked(codes: "VectorTable") -> list[tuple[str, str]]:
-    """What to say of codes that do not say which tokenizer made them."""
-    unknown = "tokenizer" not in codes.manifest
-    text = f"whether this tokenizer made {codes.path}: only Parquet files of 'ghrq encode' say which one did"
-    return [("not checked", text)] if unknown else []
-
-
 def _check_folder(out: Path, items: Path, force: bool) -> None:
     """Raise an error unless a tokenizer may be written there: only ``force`` replaces one, and nothing other files."""
     from ghrq.system.pretrained import CONFIG, WEIGHTS, check_replaceable
 
     check_output(out, formats=None, inputs=[items])
-    own = (CONFIG, WEIGHTS, TABLE_FILE, IDS_FILE, _skipped_file(Path(IDS_FILE)).name)
+    beside = (_skipped_file(Path(IDS_FILE)).name, lock_file(Path(IDS_FILE)).name)
+    own = (CONFIG, WEIGHTS, TABLE_FILE, IDS_FILE, *beside)
     check_replaceable(out, "tokenizer", force, own, "--force")
-
-
-@contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
-    """Turn a ValueError of the library into one line that names ``path``."""
-    try:
-        yield
-    except UserError:
-        raise
-    except ValueError as error:
-        text = " ".join(str(error).split())
-        raise UserError(text if str(path) in text else f"{path}: {text}") from error
-
-
-def _print(*rows: tuple[str, str]) -> None:
-    print(columns(rows))

@@ -27,8 +27,11 @@ def recommend(
     out: Annotated[Path | None, out_option("With --all: the .parquet file to write.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of items to recommend.")] = 10,
     by: Annotated[
-        Literal["codes", "items", "reranked", "hybrid"] | None,
-        typer.Option(help="Rank by generated codes, by whole items, or by both (hybrid, the default if it has both)."),
+        Literal["codes", "items", "reranked", "hybrid", "memory"] | None,
+        typer.Option(
+            help="Rank by generated codes, by whole items, by both (hybrid), or by both and what followed what in "
+            "training (memory). By default the last of these that the model has."
+        ),
     ] = None,
     seen: Annotated[bool, typer.Option("--seen", help="Recommend items of the history too.")] = False,
     allowed: Annotated[
@@ -60,7 +63,6 @@ def recommend(
     if users is not None and allowed is not None:
         raise UserError("--allowed goes with --history only")
     recommender = load_model(model, Recommender, "recommendation", "recommender")
-    way = by or ("hybrid" if len(recommender.config.outputs) == 2 else recommender.config.outputs[0])
     if users is not None and out is not None:
         from ghrq.data.outputs import check_output
         from ghrq.models.recommender_files import recommend_table
@@ -74,7 +76,7 @@ def recommend(
             k,
             user=user_column,
             history=history_column,
-            by=way,
+            by=by,
             exclude_seen=not seen,
             beam=beam,
             skip_unknown=skip_unknown,
@@ -88,7 +90,7 @@ def recommend(
     keys = [key.strip() for key in (history or "").split(",") if key.strip()]
     among = None if allowed is None else _lines(allowed)
     items = recommender.recommend(
-        [keys], k, by=way, exclude_seen=not seen, allowed=among, beam=beam, skip_unknown=skip_unknown
+        [keys], k, by=by, exclude_seen=not seen, allowed=among, beam=beam, skip_unknown=skip_unknown
     )[0]
     print(columns([(f"{place}", f"{item.score:.2f}", item.key, item.title) for place, item in enumerate(items, 1)]))
 

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import filelock
+
 from ghrq.system import files
 from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
 
 
 def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Path] = ()) -> None:
@@ -39,6 +42,29 @@ def replacing(path: Path, replace: bool = True) -> Iterator[Path]:
     _check_parent(files.link_target(path))
     with files.telling(path), files.draft(path, replace) as temporary:
         yield temporary
+
+
+def lock_file(path: Path) -> Path:
+    """The lock of ``path``, beside it."""
+    return path.with_name(f".{path.name}.lock")
+
+
+@contextmanager
+def locked(path: Path, progress: Progress) -> Iterator[None]:
+    """Only one process at a time changes ``path``; another one says so and waits. The lock of a killed one is free."""
+    target = files.link_target(path)
+    _check_parent(target)
+    lock = filelock.FileLock(lock_file(target))
+    with files.telling(lock_file(target), "choose a folder you may write to"):
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            progress.note(f"note: another process is changing {path}: waiting for it")
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _check_parent(path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ghrq.geometry import ball, numerics
+from ghrq.geometry.balance import balanced_search
 from ghrq.geometry.nearest import code_table, search
 
 # More points per code than this do not change the centres noticeably.
@@ -29,12 +30,13 @@ _ROUNDS = 32
 
 
 @torch.no_grad()
-def kmeans(x: Tensor, count: int, c: float, iterations: int = 10) -> Tensor:
+def kmeans(x: Tensor, count: int, c: float, iterations: int = 10, balance: bool = False) -> Tensor:
     """``count`` centres of the points ``x (n, d)``: ``(count, d)``. Needs at least ``count`` points.
 
     Starts from distinct random points that lie apart from each other (the global random generator decides) and stops
     when no point changes its centre any more, or after ``iterations``. A centre that loses all its points splits
-    another group, a large one most likely.
+    another group, a large one most likely. ``balance`` assigns nearly equally many points to each centre instead of
+    each point to the nearest one, see :mod:`ghrq.geometry.balance`.
     """
     if x.shape[0] < count:
         raise ValueError(
@@ -49,10 +51,10 @@ def kmeans(x: Tensor, count: int, c: float, iterations: int = 10) -> Tensor:
     few = low = x[: _MOVED_ON * count]
     if min(few.shape) > _DIRECTIONS:
         low = few @ torch.pca_lowrank(few, q=_DIRECTIONS)[2]  # orthogonal, so it stays in the ball
-    centres, index = _rounds(low, _draw(low[: _DRAWN_FROM * count], count, c), c, iterations)
+    centres, index = _rounds(low, _draw(low[: _DRAWN_FROM * count], count, c), c, iterations, balance)
     if low is not few:
         centres = _midpoints(few, 2.0 / ball.gap(few, c), index, few[:count], c)
-    return _rounds(x, centres, c, iterations)[0]
+    return _rounds(x, centres, c, iterations, balance)[0]
 
 
 def _draw(x: Tensor, count: int, c: float) -> Tensor:
@@ -73,13 +75,17 @@ def _draw(x: Tensor, count: int, c: float) -> Tensor:
     return x[rows]
 
 
-def _rounds(x: Tensor, centres: Tensor, c: float, iterations: int) -> tuple[Tensor, Tensor]:
+def _rounds(x: Tensor, centres: Tensor, c: float, iterations: int, balance: bool) -> tuple[Tensor, Tensor]:
     """Assign and move, from ``centres (count, d)`` on: the new centres, and the last assignment ``(n,)``."""
     gap, square = ball.gap(x, c), x.square().sum(-1, keepdim=True)
     factor, narrow = 2.0 / gap, gap.to(x.dtype)
-    index = square.new_empty(0, dtype=torch.int64)
+    index, prices = square.new_empty(0, dtype=torch.int64), x.new_zeros(centres.shape[0])
     for _ in range(iterations):
-        before, index = index, search(x, square, narrow, code_table(centres, c)).chosen
+        before, table = index, code_table(centres, c)
+        if balance:
+            index, prices = balanced_search(x, square, narrow, table, c, prices)
+        else:
+            index = search(x, square, narrow, table).chosen
         if torch.equal(before, index):
             break
         moved = _midpoints(x, factor, index, centres, c)

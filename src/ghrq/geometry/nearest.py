@@ -49,10 +49,19 @@ class CodeTable(NamedTuple):
     """``(..., 1)`` the smallest of the gaps."""
     matrix: Tensor
     """``(..., d+1, K)`` minus the codes, and then their squared norms, all divided by the gaps."""
+    sizes: tuple[int, ...] | None = None
+    """Of a stack: how many first codes of each stage exist, if not all; the others are 0."""
 
     def stages(self) -> "list[CodeTable]":
         """The tables of the stages of a stack."""
-        return [CodeTable(*fields) for fields in zip(*(field.unbind() for field in self), strict=True)]
+        tensors = self.codes, self.gaps, self.least, self.matrix
+        tables = [CodeTable(*fields) for fields in zip(*(field.unbind() for field in tensors), strict=True)]
+        if self.sizes is None:
+            return tables
+        return [
+            CodeTable(codes[:size], gaps[:size], least, matrix[:, :size])
+            for (codes, gaps, least, matrix, _), size in zip(tables, self.sizes, strict=True)
+        ]
 
 
 class Nearest(NamedTuple):
@@ -72,12 +81,12 @@ def nearest(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
 
 
 @torch.no_grad()
-def code_table(codes: Tensor, c: Curvature) -> CodeTable:
-    """Prepare codebooks ``(..., K, d)`` for :func:`search`."""
+def code_table(codes: Tensor, c: Curvature, sizes: tuple[int, ...] | None = None) -> CodeTable:
+    """Prepare codebooks ``(..., K, d)`` for :func:`search`; ``sizes`` as in :class:`CodeTable`."""
     codes = codes.detach()
     gaps = ball.gap(codes, c).to(codes.dtype)
     matrix = torch.cat((-codes, codes.square().sum(-1, keepdim=True)), dim=-1) / gaps
-    return CodeTable(codes, gaps.squeeze(-1), gaps.amin(-2), matrix.mT)
+    return CodeTable(codes, gaps.squeeze(-1), gaps.amin(-2), matrix.mT, sizes)
 
 
 @torch.no_grad()
@@ -108,7 +117,7 @@ def search(x: Tensor, square: Tensor, gap: Tensor, table: CodeTable) -> Nearest:
         index = _exact_search(x, table.codes, table.gaps)
         return Nearest(index, table.gaps[index].unsqueeze(1))
     if torch.compiler.is_compiling():
-        index = _search_op(x, square, gap, *table)
+        index = _search_op(x, square, gap, table.codes, table.gaps, table.least, table.matrix)
         return Nearest(index, table.gaps.index_select(0, index).unsqueeze(1))
     return _search(x, square, gap, table)
 

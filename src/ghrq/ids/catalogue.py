@@ -2,10 +2,10 @@
 
 import importlib
 import os
+import warnings
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,45 @@ import torch
 from torch import Tensor
 
 from ghrq.data.arrays import as_rows
-from ghrq.data.outputs import replacing
-from ghrq.ids.trie import PrefixTrie, ranges
+from ghrq.ids.collisions import Policy
+from ghrq.ids.growth import NewItems, Rules, Section, grow, policy_of
+from ghrq.ids.prefix_search import PrefixSearch
+from ghrq.ids.trie import PrefixTrie
 from ghrq.ids.tuples import Codes
+from ghrq.ids.vocabulary import Vocabulary
 from ghrq.system.checks import at_least
 from ghrq.system.errors import UserError, require
 
-Ids = Sequence[str] | Sequence[int] | npt.NDArray[Any]
+if TYPE_CHECKING:
+    from ghrq.quantizer import ResidualQuantizer
 
-# Pairs of an item and a possible neighbour, and numbers of vectors, in memory at once.
-_PAIRS, _NUMBERS = 2**20, 2**22
+Ids = Sequence[str] | Sequence[int] | npt.NDArray[Any]
 
 # Rows of a file read at once.
 _ROWS_READ = 2**16
+
+
+class IdTokenizer(Protocol):
+    """What a catalogue needs of a fitted :class:`ghrq.Tokenizer`."""
+
+    tie_break_size_: int
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells tokenizers apart."""
+
+    @property
+    def quantizer_(self) -> "ResidualQuantizer":
+        """The quantizer."""
+
+    def encode(self, X: Any, /) -> npt.NDArray[np.int64]:  # noqa: N803
+        """Codes."""
+
+    def latent(self, X: Any, /) -> Tensor:  # noqa: N803
+        """The quantizer's input."""
+
+    def vocabulary(self, collisions: Policy, /) -> Vocabulary:
+        """Sizes of the codes."""
 
 
 class Neighbours(NamedTuple):
@@ -37,17 +63,6 @@ class Neighbours(NamedTuple):
     """Sorted by the number of shared first codes, most first; equal ones by distance, see :class:`Catalogue`."""
     shared: Tensor
     """int64: how many first codes each shares with its item, at least 1."""
-
-
-class _Depth(NamedTuple):
-    """All items sorted by their first m codes."""
-
-    node: Tensor
-    """``(n,)`` the prefix of each item, as its number in the trie."""
-    order: Tensor
-    """``(n,)`` rows in the order of their prefixes, ascending within a prefix."""
-    indptr: Tensor
-    """The rows of prefix p are ``order[indptr[p]:indptr[p + 1]]``."""
 
 
 class Catalogue:
@@ -73,14 +88,25 @@ class Catalogue:
             ``tokenizer.decode(codes)``; any array that :class:`ghrq.Tokenizer` accepts, memory-mapped ones too. Among
             neighbours with equally many shared codes, those at the smallest Euclidean distance come first. Without
             vectors, they come in the order of the catalogue. Vectors are not saved.
+        tokenizer: the :class:`ghrq.Tokenizer` that made the codes; a file then says so.
 
     Attributes:
         ids: numpy array ``(n,)``.
         codes: tensor ``(n, num_stages)`` int64.
+        retired: the catalogue of retired items, or ``None``: they keep their IDs, but are found by no method.
+        manifest: which tokenizer made the IDs, how collisions are resolved, and the number of codes of each column;
+            empty if that is not known.
 
     """
 
-    def __init__(self, ids: Ids, codes: Codes, name: str = "id", vectors: Any = None) -> None:
+    def __init__(
+        self,
+        ids: Ids,
+        codes: Codes,
+        name: str = "id",
+        vectors: Any = None,
+        tokenizer: IdTokenizer | None = None,
+    ) -> None:
         self.ids, self.name = _plain_ids(ids), name
         if name == "codes":
             raise ValueError("the ids cannot be called 'codes': that is the name of the other column")
@@ -98,9 +124,12 @@ class Catalogue:
         self._rows = dict(zip(self.ids.tolist(), range(len(self.ids)), strict=True))
         if len(self._rows) < len(self.ids):
             _name_duplicate(self.ids)
-        self._vectors = None if vectors is None else as_rows(vectors)
-        if self._vectors is not None and self._vectors.count != len(self.ids):
-            raise ValueError(f"expected {len(self.ids)} vectors, one for each item, got {self._vectors.count}")
+        points = None if vectors is None else as_rows(vectors)
+        if points is not None and points.count != len(self.ids):
+            raise ValueError(f"expected {len(self.ids)} vectors, one for each item, got {points.count}")
+        self._search = PrefixSearch(self.codes, self._trie, points)
+        self.retired: Catalogue | None = None
+        self.manifest: dict[str, Any] = {} if tokenizer is None else self._made_by(tokenizer)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -177,7 +206,7 @@ class Catalogue:
             return self.ids[:0]
         if not len(wanted):
             return self.ids
-        depth = self._depths[len(wanted) - 1]
+        depth = self._search.depths[len(wanted) - 1]
         return self.ids[depth.order[depth.indptr[node] : depth.indptr[node + 1]].cpu().numpy()]
 
     def neighbours(self, ids: Ids, k: int) -> Neighbours:
@@ -188,97 +217,155 @@ class Catalogue:
         """
         at_least("k", k, 1, whole=True)
         queries = self.rows_of(ids)
-        sizes = self._group_sizes(queries, k)
-        chunks = (sizes.sum(1).cumsum(0) // _PAIRS).bincount(minlength=1).tolist()  # number of queries in each
-        parts = [
-            self._nearest(part, size, k) for part, size in zip(queries.split(chunks), sizes.split(chunks), strict=True)
-        ]
-        count, rows, shared = (torch.cat(column) for column in zip(*parts, strict=True))
+        count, rows, shared = self._search.nearest(queries, k)
         return Neighbours(torch.nn.functional.pad(count.cumsum(0), (1, 0)), self.ids[rows.cpu().numpy()], shared)
 
-    def _group_sizes(self, queries: Tensor, k: int) -> Tensor:
-        """How many rows of each prefix of ``queries (B,)`` may be among the k nearest: ``(B, num_stages)``.
+    def extend(self, tokenizer: IdTokenizer, ids: Ids, X: Any, *, reuse: bool = False) -> "Catalogue":  # noqa: N803
+        """A catalogue with more items. No ID of this one moves, and no two items have the same (``none`` excepted).
 
-        With vectors: all rows of a prefix, except of those shorter than the longest that k others share. Without: the
-        first 2k, as these include the first k that share no longer prefix.
+        Items that are here already keep their IDs, retired ones come back to theirs. An item that is here with another
+        vector keeps its ID, too, with a warning.
+
+        Args:
+            tokenizer: the :class:`ghrq.Tokenizer` that made the IDs; another one is a :class:`UserError`.
+            ids: of ``k`` items.
+            X: ``(k, d)`` their vectors.
+            reuse: the IDs of retired items may be given again; who lost its ID that way is not known any more.
+
         """
-        sizes = torch.stack([depth.indptr.diff()[depth.node[queries]] for depth in self._depths], dim=1)
-        if self._vectors is None:
-            return sizes.clamp(max=2 * k)
-        enough = torch.nn.functional.pad(sizes[:, 1:] > k, (0, 1), value=False)
-        return sizes.masked_fill(enough, 0)
+        pa = require("pyarrow", "tokenizer")
+        manifest = self._made_by(tokenizer)
+        given, vectors, codes = _plain_ids(ids), as_rows(X), tokenizer.encode(X)
+        if len(given) != len(codes):
+            raise ValueError(f"expected {len(given)} vectors, one for each item, got {len(codes)}")
+        if len(set(given.tolist())) < len(given):
+            _name_duplicate(given)
 
-    def _nearest(self, queries: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Number of neighbours (at most k) of each of the rows ``queries (B,)``, then their rows and shared lengths."""
-        stages, pairs = self.codes.shape[1], []
-        for shared, (depth, size) in enumerate(zip(self._depths, sizes.unbind(1), strict=True), start=1):
-            owner, place = ranges(depth.indptr[depth.node[queries]], size)
-            row, query = depth.order[place], queries[owner]
-            fits = row != query
-            if shared < stages:  # the others are among the pairs of the next depth
-                deeper = self._depths[shared].node
-                fits &= deeper[row] != deeper[query]
-            pairs.append(torch.stack((owner, row, torch.full_like(row, shared)))[:, fits])
-        found = torch.cat(pairs, dim=1)
-        if self._vectors is not None:
-            found = found[:, self._distances(queries[found[0]], found[1]).argsort(stable=True)]
-        found = found[:, (found[0] * (stages + 1) - found[2]).argsort(stable=True)]
-        count = torch.bincount(found[0], minlength=len(queries))
-        first = count.cumsum(0) - count
-        count = count.clamp(max=k)
-        _, rows, shared_codes = found[:, ranges(first, count)[1]]
-        return count, rows, shared_codes
+        def vectors_of(rows: Tensor) -> Tensor:
+            return tokenizer.latent(vectors.take(rows.numpy()))
 
-    def _distances(self, first: Tensor, second: Tensor) -> Tensor:
-        """Squared Euclidean distances of the vectors of rows ``first (P,)`` and ``second (P,)``."""
-        assert self._vectors is not None
-        size, parts = max(1, _NUMBERS // self._vectors.dim), []
-        for one, other in zip(first.cpu().split(size), second.cpu().split(size), strict=True):
-            x, y = (self._vectors.take(rows.numpy()) for rows in (one, other))
-            parts.append((x - y).square().sum(1))
-        return torch.cat(parts).to(first.device) if parts else torch.zeros(0, device=first.device)
+        old = self.retired
+        none = Section(lambda: (), np.empty((0, self.codes.shape[1]), dtype=np.int64))
+        rules = Rules(manifest["collisions"], tokenizer.quantizer_, tokenizer.tie_break_size_, reuse)
+        new = NewItems(pa.array(given), codes, vectors_of)
+        nobody = pa.array([], new.ids.type)
+        growth = grow(self._section(), none if old is None else old._section(), new, nobody, rules)
+        if len(growth.changed):
+            first = given[growth.changed[0]]
+            warnings.warn(
+                f"{len(growth.changed)} items have another vector than when they were published, the first is "
+                f"{first!r}: they keep their IDs",
+                stacklevel=2,
+            )
+        parts = [(self.ids[growth.kept], self.codes[torch.from_numpy(growth.kept)])]
+        if old is not None:
+            parts.append((old.ids[growth.back], old.codes[torch.from_numpy(growth.back)]))
+        parts.append((given[growth.fresh], torch.from_numpy(growth.codes.astype(np.int64))))
+        larger = self._joined(parts, manifest)
+        if old is not None and growth.still.any():
+            larger.retired = self._joined([(old.ids[growth.still], old.codes[torch.from_numpy(growth.still)])], {})
+        return larger
 
-    @cached_property
-    def _depths(self) -> list[_Depth]:
-        node, depths = torch.zeros_like(self.codes[:, 0]), []
-        for depth, column in enumerate(self.codes.unbind(1)):
-            node, _ = self._trie.child(node, column, depth)
-            ends = torch.bincount(node).cumsum(0)
-            depths.append(_Depth(node, node.argsort(stable=True), torch.nn.functional.pad(ends, (1, 0))))
-        return depths
+    def retire(self, ids: Ids) -> "Catalogue":
+        """A catalogue without these items. They keep their IDs: nobody gets them, and who comes back has the old one.
+
+        Items that are retired already stay so; unknown ones are a KeyError.
+        """
+        if not self.manifest:
+            raise UserError("only a catalogue that knows its tokenizer can keep retired items: Catalogue(tokenizer=…)")
+        old = self.retired
+        left = [item for item in _plain_ids(ids).tolist() if old is None or item not in old]
+        stay = torch.ones(len(self), dtype=torch.bool)
+        stay[self.rows_of(left)] = False
+        if not stay.any():
+            raise UserError(f"all {len(self):,} items would be retired: a catalogue needs at least one in use")
+        smaller = self._joined([(self.ids[stay.numpy()], self.codes[stay])], self.manifest)
+        gone = [] if old is None else [(old.ids, old.codes)]
+        gone += [] if stay.all() else [(self.ids[~stay.numpy()], self.codes[~stay])]
+        smaller.retired = self._joined(gone, {}) if gone else None
+        return smaller
+
+    def _made_by(self, tokenizer: IdTokenizer) -> dict[str, Any]:
+        """The manifest of a catalogue of ``tokenizer``; if this one is of another, that is an error."""
+        from ghrq.data.tables import manifest
+
+        known = getattr(self, "manifest", {})
+        manifest.check_made_by(known, tokenizer.fingerprint, "this catalogue")
+        stages, width = tokenizer.quantizer_.num_stages, self.codes.shape[1]
+        if width not in (stages, stages + 1):
+            raise UserError(
+                f"the catalogue has {width} codes an item, the tokenizer {stages}: use the one that made it"
+            )
+        policy = policy_of(known, self.codes.cpu().numpy(), stages)
+        return manifest.describe(tokenizer.fingerprint, policy, tokenizer.vocabulary(policy).sizes)
+
+    def _section(self) -> Section:
+        pa = require("pyarrow", "tokenizer")
+        return Section(lambda: [pa.array(self.ids)], self.codes.cpu().numpy())
+
+    def _joined(self, parts: Sequence[tuple[Any, Tensor]], manifest: dict[str, Any]) -> "Catalogue":
+        """A catalogue of several ids and codes, under this one's name."""
+        ids, codes = zip(*parts, strict=True)
+        # numpy would make int64 and uint64 to floats
+        same = len({each.dtype for each in ids}) == 1
+        names = np.concatenate(ids if same else [each.astype(object) for each in ids])
+        joined = Catalogue(names, torch.cat(codes), self.name)
+        joined.manifest = manifest
+        return joined
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a Parquet file atomically: the ids under their name, ``codes`` as fixed-size lists."""
-        pa, parquet = require("pyarrow", "tokenizer"), require("pyarrow.parquet", "tokenizer")
-        flat = pa.array(self.codes.to("cpu", torch.int32).flatten().numpy())
-        codes = pa.FixedSizeListArray.from_arrays(flat, self.codes.shape[1])
-        table = pa.table({self.name: pa.array(self.ids), "codes": codes})
-        with replacing(Path(path)) as temporary, temporary.open("wb") as file:
-            parquet.write_table(table, file, write_page_checksum=True)
-            file.flush()
-            os.fsync(file.fileno())
+        """Write a Parquet file atomically: the ids under their name, ``codes`` as fixed-size lists.
+
+        A catalogue that knows its tokenizer also writes a manifest, and its retired items with a column ``retired``.
+        """
+        pa = require("pyarrow", "tokenizer")
+        from ghrq.data.tables import CODES_COLUMN, TableLayout, open_writer
+
+        gone = self.retired
+        about, width = self.manifest or None, self.codes.shape[1]
+        layout = TableLayout(self.name, CODES_COLUMN, width, np.int32, len(self), about, gone is not None)
+        with open_writer(Path(path), layout, ".parquet") as writer:
+            writer.write(pa.array(self.ids), self.codes.cpu().numpy())
+            if gone is not None:
+                writer.write(pa.array(gone.ids), gone.codes.cpu().numpy(), retired=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vectors: Any = None) -> "Catalogue":
         """Read a Parquet file of ids and codes: the first column that is not ``codes`` has the ids.
 
-        ``vectors``: in the order of the file, see :class:`Catalogue`.
+        A file that was cut or edited since ghrq wrote it is a :class:`UserError`. ``vectors``: in the order of the
+        file, see :class:`Catalogue`.
         """
-        pa = require("pyarrow", "tokenizer")
-        from ghrq.data.tables import CODES_COLUMN, VectorTable
+        require("pyarrow", "tokenizer")
+        from ghrq.data.tables.manifest import describe
         from ghrq.data.tables.sources import ParquetSource
 
         if not Path(path).exists():
             raise UserError(f"there is no file {path}: check the name")
         source = ParquetSource(Path(path))
-        names = [name for name in source.schema.names if name != CODES_COLUMN]
+        names = [name for name in source.schema.names if name != "codes"]
         if len(names) == len(source.schema.names) or not names:
             raise UserError(f"{path}: expected a column of ids and a column 'codes', got {source.schema.names}")
-        ids, codes = zip(*VectorTable(source, CODES_COLUMN, names[0], None, np.int32).batches(_ROWS_READ), strict=True)
+        live = _read(source, names[0], retired=False)
+        retired = _read(source, names[0], retired=True) if source.manifest.get("retired") else None
         try:
-            return cls(pa.chunked_array(ids).to_numpy(), np.concatenate(codes), names[0], vectors)
+            catalogue = cls(*live, names[0], vectors)
+            catalogue.retired = None if retired is None else cls(*retired, names[0])
         except ValueError as error:
             raise UserError(f"{path}: {error}") from error
+        if source.manifest:
+            catalogue.manifest = describe(*(source.manifest[key] for key in ("tokenizer", "collisions", "sizes")))
+        return catalogue
+
+
+def _read(source: Any, name: str, retired: bool) -> tuple[Any, npt.NDArray[np.int32]]:
+    """Ids ``(n,)`` and codes ``(n, width)`` of the items in use, or of the retired ones."""
+    pa = require("pyarrow", "tokenizer")
+    from ghrq.data.tables import CODES_COLUMN, VectorTable
+
+    table = VectorTable(source, CODES_COLUMN, name, None, np.int32, retired=retired)
+    ids, codes = zip(*table.batches(_ROWS_READ), strict=True)
+    return pa.chunked_array(ids).to_numpy(), np.concatenate(codes)
 
 
 def _plain_ids(ids: Ids) -> npt.NDArray[Any]:

@@ -5,7 +5,8 @@
 ``none``      the items share the tuple.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
@@ -55,7 +56,7 @@ def resolve(
     return resolve_reassign(codes, vectors_of, quantizer)
 
 
-def resolve_append(codes: Codes, size: int | None = None) -> Tensor:
+def resolve_append(codes: Codes, size: int | None = None, *, taken: Codes | None = None, fill: bool = False) -> Tensor:
     """Add a token that distinguishes the items of a tuple: ``codes (n, N)`` -> ``(n, N + 1)``.
 
     The token counts the items of a tuple from 0 in the order of their rows.
@@ -64,26 +65,53 @@ def resolve_append(codes: Codes, size: int | None = None) -> Tensor:
         codes: ``(n, N)`` integers.
         size: number of codes of the token, such as a tokenizer's ``tie_break_size_``. More items of a tuple are a
             :class:`UserError`. By default there is no limit.
+        taken: ``(m, N + 1)`` IDs that other items have already. The tokens of a tuple continue after its highest one.
+        fill: take the lowest tokens that are free instead, in gaps between those of ``taken``, too.
 
     """
     if size is not None:
         at_least("size", size, 1, whole=True)
     codes = _checked(codes)
-    key = tuple_keys(codes, int(codes.max()) + 1 if codes.numel() else 1)
-    order = key.argsort(stable=True)
-    token = torch.empty_like(order)
-    token[order] = _places(key[order])
+    given = codes.new_empty((0, codes.shape[1] + 1)) if taken is None else _checked(taken)
+    if given.shape[1] != codes.shape[1] + 1:
+        raise ValueError(f"expected taken IDs of {codes.shape[1] + 1} codes, got shape {tuple(given.shape)}")
+    token = _next_tokens(codes, given, fill)
     if size is not None and len(token) and int(token.max()) >= size:
         row = int(token.argmax())
+        shared = f"the tuple {codes[row].tolist()}"
+        if len(given):
+            raise UserError(
+                f"there is no token left for {shared}: the tie-break token has {size} codes, the next is "
+                f"{int(token[row])}: leave out items with equal vectors, retire some and give their IDs again, or fit "
+                "again with more stages"
+            )
         raise UserError(
-            f"{int(token[row]) + 1:,} items share the tuple {codes[row].tolist()}, but the tie-break token has {size} "
+            f"{int(token[row]) + 1:,} items share {shared}, but the tie-break token has {size} "
             "codes: remove items with equal vectors, use the policy 'reassign', or fit again with more stages"
         )
     return torch.cat((codes, token.to(codes.dtype).unsqueeze(1)), dim=1)
 
 
+def _next_tokens(codes: Tensor, taken: Tensor, fill: bool) -> Tensor:
+    """The tokens ``(n,)`` int64 of :func:`resolve_append`."""
+    firsts = torch.cat((taken[:, :-1], codes.to(taken.dtype)))
+    held, key = tuple_keys(firsts, int(firsts.max()) + 1 if firsts.numel() else 1).split((len(taken), len(codes)))
+    names, group = torch.unique(key, return_inverse=True)
+    order = group.argsort(stable=True)
+    place = torch.empty_like(order)
+    place[order] = _places(group[order])
+    here = torch.isin(held, names)
+    owner, token = torch.searchsorted(names, held[here]), taken[here, -1].long()
+    if fill:
+        width = int(token.max()) + 1 if len(token) else 1
+        return _nth_free((owner * width + token).sort().values, width, group, place)
+    return place + torch.zeros_like(names).scatter_reduce_(0, owner, token + 1, "amax")[group]
+
+
 @torch.no_grad()
-def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQuantizer", *, beam: int = 8) -> Tensor:
+def resolve_reassign(
+    codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQuantizer", *, beam: int = 8, taken: Codes | None = None
+) -> Tensor:
     """Give every item a tuple of its own, of the same length: ``codes (n, N)`` -> ``(n, N)``, all distinct.
 
     Of the items of a tuple, the one nearest to the decoded tuple keeps it. For each of the others a beam search finds
@@ -99,36 +127,46 @@ def resolve_reassign(codes: Codes, vectors_of: VectorsOf, quantizer: "ResidualQu
             with rows that collide.
         quantizer: the one that made the codes.
         beam: width of the first search.
+        taken: ``(m, N)`` distinct tuples that other items have already, and keep.
 
     Raises:
         ValueError: if there are more items than tuples.
 
     """
-    codes, size, stages = _checked(codes), quantizer.codebook_size, quantizer.num_stages
-    check_codes(codes, stages, size)
+    codes, sizes, stages = _checked(codes), quantizer.sizes, quantizer.num_stages
+    given = codes[:0] if taken is None else _checked(taken).to(codes.device)
     at_least("beam", beam, 1, whole=True)
-    if codes.shape[1] != stages:
-        raise ValueError(f"expected codes of {stages} stages as the quantizer has, got shape {tuple(codes.shape)}")
-    if len(codes) > size**stages:
+    for each in (codes, given):
+        check_codes(each, stages, sizes)
+        if each.shape[1] != stages:
+            raise ValueError(f"expected codes of {stages} stages as the quantizer has, got shape {tuple(each.shape)}")
+    fixed, count = len(given), len(given) + len(codes)
+    if count > math.prod(sizes):
+        of = quantizer.codebook_size
         raise ValueError(
-            f"{len(codes)} items cannot have an ID each: {stages} stages of {size} codes make {size**stages} tuples. "
+            f"{count} items cannot have an ID each: {stages} stages of {of} codes make {math.prod(sizes)} tuples. "
             "Use more stages or codes, or the policy 'append'"
         )
-    assignment = _Assignment.of(codes.long(), size)
-    waiting, group = _all_but_the_nearest(assignment.codes, vectors_of, quantizer)
+
+    def vectors_of_all(rows: Tensor) -> Tensor:
+        return vectors_of(rows - fixed)
+
+    assignment = _Assignment.of(torch.cat((given.long(), codes.long())), sizes)
+    waiting, group = _all_but_the_nearest(assignment.codes, fixed, vectors_of_all, quantizer)
     assignment.settled[waiting] = False
     for _ in range(_SEARCHES):
         # A beam finds tuples for at most as many copies of one vector as it is wide.
         searching = waiting[_places(group) < beam].sort().values
         for rows in _pieces(searching, min(_ROWS, _TUPLES // beam)):
-            found, distance = quantizer.candidates(_vectors(vectors_of, rows, quantizer), beam)
+            found, distance = quantizer.candidates(_vectors(vectors_of_all, rows, quantizer), beam)
             assignment.assign_nearest(rows, found.to(codes.device), distance.to(codes.device))
         left = ~assignment.settled[waiting]
         waiting, group, beam = waiting[left], group[left], beam * _WIDER
     rows = waiting.sort().values
-    _nearest_last_codes(assignment, rows, quantizer.codebooks[-1].detach().to(codes.device), quantizer.curvature)
+    book = quantizer.codebooks[-1, : sizes[-1]].detach().to(codes.device)
+    _nearest_last_codes(assignment, rows, book, quantizer.curvature)
     _any_free(assignment, rows[~assignment.settled[rows]])
-    return assignment.codes.to(codes.dtype)
+    return assignment.codes[fixed:].to(codes.dtype)
 
 
 class _Assignment(NamedTuple):
@@ -138,11 +176,13 @@ class _Assignment(NamedTuple):
     """``(n, N)``: the final tuple of a settled item, else the one that it has to give up."""
     settled: Tensor
     """``(n,)`` bool."""
-    size: int
+    sizes: tuple[int, ...]
+    """Number of codes of each stage."""
 
     @classmethod
-    def of(cls, codes: Tensor, size: int) -> "_Assignment":
-        return cls(codes.clone(), torch.ones(len(codes), dtype=torch.bool, device=codes.device), size)
+    def of(cls, codes: Tensor, size: int | Sequence[int]) -> "_Assignment":
+        sizes = tuple(size) if isinstance(size, Sequence) else (size,) * codes.shape[1]
+        return cls(codes.clone(), torch.ones(len(codes), dtype=torch.bool, device=codes.device), sizes)
 
     def settle(self, rows: Tensor, tuples: Tensor) -> None:
         """Give ``rows (m,)`` the ``tuples (m, N)``."""
@@ -157,7 +197,7 @@ class _Assignment(NamedTuple):
         it for a nearer one. The result does not depend on the order of the proposals.
         """
         count, width = distance.shape
-        keys = tuple_keys(torch.cat((self.codes[self.settled], found.flatten(0, 1))), self.size)
+        keys = tuple_keys(torch.cat((self.codes[self.settled], found.flatten(0, 1))), self.sizes)
         taken, wanted = keys.split((len(keys) - count * width, count * width))
         names, wanted = torch.unique(wanted, return_inverse=True)
         wanted = wanted.view(count, width)
@@ -182,20 +222,25 @@ class _Assignment(NamedTuple):
         self.settle(rows[got], found[got, place[got]])
 
 
-def _all_but_the_nearest(codes: Tensor, vectors_of: VectorsOf, quantizer: "ResidualQuantizer") -> tuple[Tensor, Tensor]:
-    """The items that share a tuple, except the one nearest to each decoded tuple: rows ``(m,)``, and their tuples.
+def _all_but_the_nearest(
+    codes: Tensor, fixed: int, vectors_of: VectorsOf, quantizer: "ResidualQuantizer"
+) -> tuple[Tensor, Tensor]:
+    """The items that share a tuple, except the one that keeps it: rows ``(m,)``, and their tuples.
 
-    Sorted by the number of the tuple ``(m,)``, then by distance to it.
+    One of the first ``fixed`` items keeps its tuple, else the item nearest to the decoded tuple does. Sorted by the
+    number of the tuple ``(m,)``, then by distance to it.
     """
-    _, group, counts = torch.unique(tuple_keys(codes, quantizer.codebook_size), return_inverse=True, return_counts=True)
-    rows = (counts[group] > 1).nonzero().squeeze(1)
+    _, group, counts = torch.unique(tuple_keys(codes, quantizer.sizes), return_inverse=True, return_counts=True)
+    rows = (counts[group[fixed:]] > 1).nonzero().squeeze(1) + fixed
     distance = torch.empty(len(rows), dtype=torch.float64, device=codes.device)
     for part, target in zip(_pieces(rows, _ROWS), _pieces(distance, _ROWS), strict=True):
         vectors = _vectors(vectors_of, part, quantizer)
         target.copy_(quantizer.distance(vectors, codes[part].to(vectors.device)))
     rows = rows[distance.argsort(stable=True)]
     rows = rows[group[rows].argsort(stable=True)]
-    rows = rows[_places(group[rows]) > 0]
+    kept = torch.zeros_like(counts, dtype=torch.bool)
+    kept[group[:fixed]] = True
+    rows = rows[(_places(group[rows]) > 0) | kept[group[rows]]]
     return rows, group[rows]
 
 
@@ -207,52 +252,60 @@ def _nearest_last_codes(assignment: _Assignment, rows: Tensor, book: Tensor, c: 
     if not len(rows):
         return
     settled, waiting = _prefixes(assignment, rows, assignment.codes.shape[1] - 1)
-    free = assignment.size - torch.bincount(settled, minlength=int(settled.max()) + 1)
+    size = assignment.sizes[-1]
+    free = size - torch.bincount(settled, minlength=int(settled.max()) + 1)
     order = waiting.argsort(stable=True)
     able = rows[order[_places(waiting[order]) < free[waiting[order]]]]
-    for part in _pieces(able, _TUPLES // assignment.size):
+    for part in _pieces(able, _TUPLES // size):
         own, index = assignment.codes[part, -1].unique(return_inverse=True)
         distance, last = ball.pairwise_distance(book[own].double(), book.double(), c).sort(dim=1, stable=True)
-        first = assignment.codes[part, :-1].unsqueeze(1).expand(-1, assignment.size, -1)
+        first = assignment.codes[part, :-1].unsqueeze(1).expand(-1, size, -1)
         assignment.assign_nearest(part, torch.cat((first, last[index].unsqueeze(-1)), dim=-1), distance[index])
 
 
 def _any_free(assignment: _Assignment, rows: Tensor) -> None:
     """Assign all of ``rows (m,)``: each to the first free tuple among those with the longest prefix in common with its.
 
-    Under one prefix there are ``K^L`` tuples, numbered by their last L codes. The free ones before the taken tuple T
-    are ``T`` minus the taken ones before it; binary search on that finds the r-th free tuple.
+    The tuples under one prefix are numbered by their last L codes.
     """
-    stages = assignment.codes.shape[1]
+    stages, sizes = assignment.codes.shape[1], assignment.sizes
     for length in range(2, stages + 1):
         if not len(rows):
             return
         # Never much larger than n: under a prefix with room for all n items no item is left over.
-        width = assignment.size**length
+        width = math.prod(sizes[-length:])
         settled, waiting = _prefixes(assignment, rows, stages - length)
         here = torch.isin(settled, waiting)
-        number = tuple_keys(assignment.codes[assignment.settled][here, -length:], assignment.size)
+        number = tuple_keys(assignment.codes[assignment.settled][here, -length:], sizes[-length:])
         taken = (settled[here] * width + number).sort().values
-        prefix = taken // width
-        before = torch.arange(len(taken), device=taken.device) - torch.searchsorted(prefix, prefix)
-        free = prefix * (width + 1) + taken % width - before
         order = waiting.argsort(stable=True)
         rows, waiting = rows[order], waiting[order]
-        place = _places(waiting)
-        skipped = torch.searchsorted(free, waiting * (width + 1) + place, right=True)
-        number = place + skipped - torch.searchsorted(prefix, waiting)
+        number = _nth_free(taken, width, waiting, _places(waiting))
         fits = number < width
         tuples = assignment.codes[rows[fits]]
         for stage in range(stages - 1, stages - length - 1, -1):
-            tuples[:, stage] = number[fits] // assignment.size ** (stages - 1 - stage) % assignment.size
+            tuples[:, stage] = number[fits] // math.prod(sizes[stage + 1 :]) % sizes[stage]
         assignment.settle(rows[fits], tuples)
         rows = rows[~fits].sort().values
+
+
+def _nth_free(taken: Tensor, width: int, group: Tensor, place: Tensor) -> Tensor:
+    """The free number of each ``group (m,)`` that has ``place (m,)`` others before it: ``(m,)`` int64.
+
+    ``taken (k,)``, ascending, are ``group * width + number`` of the numbers that are not free, below ``width``. The
+    free ones before the taken number T are ``T`` minus the taken ones before it; binary search on that finds the r-th.
+    """
+    owner, most = taken // width, width + int(place.max()) + 1 if len(place) else width
+    before = torch.arange(len(taken), device=taken.device) - torch.searchsorted(owner, owner)
+    free = owner * most + taken % width - before
+    skipped = torch.searchsorted(free, group * most + place, right=True)
+    return place + skipped - torch.searchsorted(owner, group)
 
 
 def _prefixes(assignment: _Assignment, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
     """Numbers of the prefixes of ``depth`` codes: of the settled tuples, and of the tuples of ``rows (m,)``."""
     firsts = torch.cat((assignment.codes[assignment.settled, :depth], assignment.codes[rows, :depth]))
-    numbers = torch.unique(tuple_keys(firsts, assignment.size), return_inverse=True)[1]
+    numbers = torch.unique(tuple_keys(firsts, assignment.sizes[:depth]), return_inverse=True)[1]
     settled, waiting = numbers.split((len(numbers) - len(rows), len(rows)))
     return settled, waiting
 

@@ -1,5 +1,7 @@
 """Code tuples as single integers, to sort, group and count them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,18 +11,22 @@ Codes = Tensor | npt.NDArray[np.integer]
 """Codes as a quantizer or a tokenizer returns them."""
 
 
-def tuple_keys(codes: Codes, size: int) -> Tensor:
-    """One int64 for each row of ``codes (n, m)``, from 0 to below ``size``: equal for equal tuples, in their order."""
+def tuple_keys(codes: Codes, size: int | Sequence[int]) -> Tensor:
+    """One int64 for each row of ``codes (n, m)``, from 0 to below ``size``: equal for equal tuples, in their order.
+
+    ``size`` is one for all columns, or one for each.
+    """
     if isinstance(codes, Tensor):
         columns = [column.long() for column in codes.unbind(1)]
     else:
         columns = [torch.from_numpy(column.astype(np.int64)) for column in codes.T]
     key, bound = torch.zeros(len(codes), dtype=torch.int64, device=columns[0].device if columns else None), 1
-    for column in columns:
-        if bound * size >= 2**63:  # would overflow: renumber the keys that occur
+    sizes = size if isinstance(size, Sequence) else (size,) * len(columns)
+    for column, width in zip(columns, sizes, strict=True):
+        if bound * width >= 2**63:  # would overflow: renumber the keys that occur
             names, key = torch.unique(key, return_inverse=True)
             bound = len(names)
-        key, bound = key * size + column, bound * size
+        key, bound = key * width + column, bound * width
     return key
 
 

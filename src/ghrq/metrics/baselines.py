@@ -19,6 +19,8 @@ without the training ancestors are shorter than ten, so composition then finds a
 split composition finds nothing: 0.
 """
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +29,7 @@ import torch
 from torch import Tensor
 
 from ghrq.data.closure import Edges, Ints, closure
+from ghrq.system.checks import stage_sizes
 
 
 class Recall(NamedTuple):
@@ -70,14 +73,15 @@ def composition_recall(train: Edges, test: Edges, size: int, k: int = 10) -> Rec
     return _recall(listed, place, place - before, k)
 
 
-def random_codes(count: int, codebook_size: int, num_stages: int, seed: int) -> Tensor:
+def random_codes(count: int, codebook_size: int | Sequence[int], num_stages: int, seed: int) -> Tensor:
     """A distinct random tuple for each of ``count`` things, ``(count, num_stages)`` int64: codes that know nothing."""
-    random, tuples = np.random.default_rng(seed), codebook_size**num_stages
+    sizes = stage_sizes(codebook_size, num_stages)
+    random, tuples = np.random.default_rng(seed), math.prod(sizes)
     numbers = np.unique(random.integers(tuples, size=2 * count))
     while len(numbers) < count:
         numbers = np.unique(np.concatenate((numbers, random.integers(tuples, size=count))))
     numbers = random.permutation(numbers)[:count]
-    return torch.from_numpy(np.stack([numbers // codebook_size**i % codebook_size for i in range(num_stages)], axis=1))
+    return torch.from_numpy(np.stack([numbers // math.prod(sizes[:i]) % size for i, size in enumerate(sizes)], axis=1))
 
 
 def _recall(listed: npt.NDArray[np.bool_], place: Ints, filtered_place: Ints, k: int) -> Recall:

@@ -1,6 +1,6 @@
 """Baselines of next-item recommendation that need no training: popularity, followers, nearest neighbours.
 
->>> score = by_followers(followers(split.train), split.before_test, decay=0.5)
+>>> score = by_followers(Followers.counted(split.train), split.before_test, decay=0.5)
 >>> ranked = rank_items(score, split.before_test, k=50, exclude_seen=True)
 
 A :data:`Score` may be any function of the users, so a model's scores of the whole catalogue are ranked in the same way.
@@ -8,17 +8,15 @@ Figures on Amazon Beauty are in ``docs/recommendation.md``.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ghrq.data.interactions import Interactions
-from ghrq.data.ragged import ranges, starts
 from ghrq.metrics.next_item import ranks, recall_ndcg
+from ghrq.models.followers import Followers
 from ghrq.system.checks import at_least
 
 Key = TypeVar("Key")
@@ -77,49 +75,17 @@ def by_neighbours(vectors: Tensor, histories: Interactions, decay: float) -> Sco
     return score
 
 
-@dataclass(frozen=True, eq=False)
-class Followers:
-    """Which items come after each item in the histories of training, and how often: a sparse matrix by rows."""
-
-    starts: Tensor
-    """int64 ``(m + 1,)``: item i has the places ``starts[i]`` to before ``starts[i + 1]``."""
-    items: Tensor
-    """int64 ``(p,)``: the items that follow."""
-    weights: Tensor
-    """float32 ``(p,)``."""
-
-
-def followers(train: Interactions, window: int = 20) -> Followers:
-    """Count the pairs of items at most ``window`` places apart in a history: a pair g places apart counts 1/g."""
-    at_least("window", window, 1, whole=True)
-    count, owner, item = len(train.items), train.owners().numpy(), train.sequence.numpy()
-    keys, weights = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-    for gap in range(1, min(window, int(train.lengths.max()) - 1) + 1):
-        together = owner[gap:] == owner[:-gap]
-        keys.append(item[:-gap][together] * count + item[gap:][together])
-        weights.append(np.full(len(keys[-1]), 1.0 / gap))
-    pairs, number = np.unique(np.concatenate(keys), return_inverse=True)
-    sums = np.bincount(number, np.concatenate(weights), minlength=len(pairs))
-    rows = starts(np.bincount(pairs // count, minlength=count))
-    return Followers(torch.from_numpy(rows), torch.from_numpy(pairs % count), torch.from_numpy(sums).float())
-
-
 def by_followers(table: Followers, histories: Interactions, decay: float) -> Score:
     """By how often an item comes after those of the history; the best item of each user has a score of 1.
 
     Items that follow none of them have a score of 0. The counts of each item of the history are weighted by ``decay``
     to the power of the number of items after it.
     """
-    first, lengths = table.starts[:-1].numpy(), table.starts.diff().numpy()
     _check_decay(decay)
 
     def score(start: int, stop: int) -> Tensor:
         row, place, age = _entries(histories, start, stop)
-        item = histories.sequence[place].numpy()
-        entry, pair = (torch.from_numpy(each) for each in ranges(first[item], lengths[item]))
-        scores = torch.zeros(stop - start, len(histories.items))
-        weight = torch.tensor(decay).pow(age)[entry] * table.weights[pair]
-        scores.view(-1).index_add_(0, row[entry] * scores.shape[1] + table.items[pair], weight)
+        scores = table.sums(row, histories.sequence[place], torch.tensor(decay).pow(age), stop - start)
         return scores / scores.amax(1, keepdim=True).clamp(min=torch.finfo().tiny)
 
     return score

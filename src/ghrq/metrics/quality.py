@@ -213,14 +213,16 @@ def _codebooks(codes: Ints, tokenizer: PrefixDecoder | None) -> tuple[list[int],
     if tokenizer is None:
         return sizes, len(sizes)
     quantizer: Any = getattr(tokenizer, "quantizer_", tokenizer)
-    stages, size = min(quantizer.num_stages, len(sizes)), quantizer.codebook_size
-    if len(sizes) > stages + 1 or max(sizes[:stages]) > size:
+    stages = min(quantizer.num_stages, len(sizes))
+    own = list(quantizer.sizes[:stages])
+    if len(sizes) > stages + 1 or any(found > size for found, size in zip(sizes, own, strict=False)):
+        below = quantizer.codebook_size
         raise ValueError(
-            f"expected codes as the tokenizer gives them, of up to {quantizer.num_stages} stages below {size} and "
+            f"expected codes as the tokenizer gives them, of up to {quantizer.num_stages} stages below {below} and "
             f"perhaps a tie-break token, got {len(sizes)} columns with codes up to {max(sizes[:stages]) - 1}: use the "
             "tokenizer that made them"
         )
-    return [*[size] * stages, *sizes[stages:]], stages
+    return [*own, *sizes[stages:]], stages
 
 
 def _drawn(items: int, count: int, seed: int) -> Ints:

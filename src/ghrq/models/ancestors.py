@@ -11,19 +11,17 @@ from ghrq.ids import PrefixTrie
 from ghrq.nets.beam_search import beam_search
 from ghrq.nets.seq2seq import TupleTranslator
 from ghrq.system.pretrained import Format, Pretrained
-from ghrq.system.settings import Positive, Section
+from ghrq.system.settings import Positive, StagedSection
 
 # Nodes whose ancestors are searched at a time.
 _BATCH = 1024
 
 
-class AncestorTranslatorConfig(Section):
+class AncestorTranslatorConfig(StagedSection):
     """What makes an :class:`AncestorTranslator`."""
 
     size: Positive
     """Nodes of the hierarchy."""
-    num_stages: Positive
-    codebook_size: Positive
     width: Positive = 256
     layers: Positive = 4
     heads: Positive = 8

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import field_validator
 from torch import Tensor, nn
 
 from ghrq.models.code_tables import CodeTables
@@ -14,7 +15,7 @@ from ghrq.nets.context import Context
 from ghrq.nets.frame_codec import MERGED, FrameCodec, FrameCodecConfig
 from ghrq.nets.seanet import Seanet, SeanetConfig
 from ghrq.quantizer import QuantizerConfig
-from ghrq.system.checks import at_least, is_tensor
+from ghrq.system.checks import at_least, is_tensor, largest_size
 from ghrq.system.pretrained import Format, Pretrained, digest, save
 from ghrq.system.settings import Positive, Section
 
@@ -51,6 +52,21 @@ class AudioCodecConfig(AudioCodecSizes):
 
     quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12)
 
+    @field_validator("quantizer")
+    @classmethod
+    def _equal_stages(cls, quantizer: QuantizerConfig) -> QuantizerConfig:
+        if not isinstance(quantizer.codebook_size, int):
+            raise ValueError(
+                f"codebook_size={quantizer.codebook_size}: the stages of an audio codec have one size, which its files "
+                "name"
+            )
+        return quantizer
+
+    @property
+    def codes(self) -> int:
+        """Codes of each stage."""
+        return largest_size(self.quantizer.codebook_size)
+
 
 class AudioCodec(nn.Module, Pretrained):
     """Encoder, quantizer and decoder of one channel: a tuple of codes for each frame of ``hop`` samples.
@@ -74,7 +90,7 @@ class AudioCodec(nn.Module, Pretrained):
         else:
             self.network = FrameCodec(config.frame, config.dim)
         self.quantizer = config.quantizer.build(config.dim)
-        self.tables = CodeTables(config.quantizer.num_stages, config.quantizer.codebook_size)
+        self.tables = CodeTables(config.quantizer.num_stages, config.codes)
         """Of the entropy coder."""
 
     @property

@@ -100,8 +100,8 @@ class Header(NamedTuple):
 
 def header_of(codec: AudioCodec, stages: int, channels: int, rate: int) -> Header:
     """The header of a sound for this codec, with the length still 0."""
-    config, codes = codec.config, codec.quantizer.codebook_size
-    return Header(stages, channels, rate, 0, config.sample_rate, codec.hop, codes, _named(codec))
+    config = codec.config
+    return Header(stages, channels, rate, 0, config.sample_rate, codec.hop, config.codes, _named(codec))
 
 
 class BitstreamWriter:

@@ -1,9 +1,10 @@
-"""How probable each code is, given the code of the stage before and that of the frame before: integers only.
+"""How probable each code is, given codes of the stages before it and of the frame before: integers only.
 
-A table for each pair of codes would be far too large, so codes are in a few classes. With ``a`` the class of the code
-of the stage before and ``b`` that of the code of the frame before, code k of a stage has the weight
-``2^((stage[a, k] + frame[b, k]) / 16)``, out of two small tables of bytes. Weights become widths of intervals for the
-coder by integer arithmetic, at least 1 each: every code can be coded, on every machine alike.
+A table for each pair of codes would be far too large, so codes are in a few classes. There are three conditions: the
+class ``a`` of the code of the stage before, ``b`` of the one before that, both of the same frame, and ``c`` of the code
+of the same stage in the frame before. Code k has the weight ``2^((stage[a, k] + second[b, k] + frame[c, k]) / 16)``,
+out of three small tables of bytes. Weights become widths of intervals for the coder by integer arithmetic, at least 1
+each: every code can be coded, on every machine alike.
 """
 
 from array import array
@@ -30,10 +31,13 @@ _POWERS = (
 _FLOOR = 16 * _STEPS
 
 # For fitting: tries of a clustering, its most iterations, and the share of the frames that choose the settings.
-_TRIES, _ITERATIONS, _HELD_OUT = 4, 20, 0.1
+_TRIES, _ITERATIONS, _HELD_OUT, _MOST_HELD_OUT = 4, 20, 0.1, 2_000
 
-# Counts of the whole that are added to those of a class, and how much each of the two conditions counts.
-_PRIORS, _TRUST = (100.0, 300.0, 1000.0), (0.7, 0.8, 0.9, 1.0)
+# The conditions, and how many stages before its own the code of each stands.
+_BACK = {"stage": 1, "second": 2, "frame": 0}
+
+# Counts of the whole that are added to those of a class, and how much each of the conditions counts.
+_PRIORS, _TRUST = (100.0, 300.0, 1000.0), (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 class CodeTables(nn.Module):
@@ -41,22 +45,26 @@ class CodeTables(nn.Module):
 
     stage_classes: Tensor
     """``(num_stages, codebook_size)`` uint8: the class of each code for the stage after it."""
+    second_classes: Tensor
+    """The same for the stage after that."""
     frame_classes: Tensor
     """``(num_stages, codebook_size)`` uint8: the class of each code for the frame after it."""
     stage_weights: Tensor
-    """``(num_stages, classes, codebook_size)`` int8, in sixteenths of a bit."""
+    """``(num_stages, classes, codebook_size)`` int8, in sixteenths of a bit, given the stage before."""
+    second_weights: Tensor
+    """The same, given the stage before that."""
     frame_weights: Tensor
-    """The same for the class of the code of the frame before."""
+    """The same, given the frame before."""
 
     def __init__(self, num_stages: int, codebook_size: int, classes: int = 8) -> None:
         super().__init__()
         if codebook_size > TOTAL // 2:
             raise ValueError(f"codebook_size must be at most {TOTAL // 2} for entropy coding, got {codebook_size}")
         self.num_stages, self.codebook_size, self.classes = num_stages, codebook_size, classes
-        for name in ("stage_classes", "frame_classes"):
-            self.register_buffer(name, torch.zeros(num_stages, codebook_size, dtype=torch.uint8))
-        for name in ("stage_weights", "frame_weights"):
-            self.register_buffer(name, torch.zeros(num_stages, classes, codebook_size, dtype=torch.int8))
+        for condition in ("stage", "second", "frame"):
+            empty = torch.zeros(num_stages, classes, codebook_size, dtype=torch.int8)
+            self.register_buffer(f"{condition}_classes", torch.zeros(num_stages, codebook_size, dtype=torch.uint8))
+            self.register_buffer(f"{condition}_weights", empty)
         self._edges: dict[int, list[_LazyRow]] = {}
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -70,15 +78,14 @@ class CodeTables(nn.Module):
         """The stream of ``codes (frames, stages)``, and how many words each stage has in it after the state."""
         coder, sizes = RangeEncoder(), list[int]()
         for stage in reversed(range(codes.shape[1])):
-            rows, own = self._rows(stage), codes[:, stage]
-            groups = self._groups(stage, codes)
-            before = self._classes("frame_classes", stage)[np.roll(own, 1)]
-            before[:1] = 0
-            pairs, where = np.unique(groups * self.classes + before, return_inverse=True)
-            edges = [np.asarray(rows[int(pair) // self.classes][int(pair) % self.classes]) for pair in pairs]
-            table = np.array(edges).reshape(len(pairs), self.codebook_size + 1)
-            starts, stops = table[where, own], table[where, own + 1]
-            sizes.append(coder.push(starts.tolist(), (stops - starts).tolist()))
+            rows, own = self._rows(stage), codes[:, stage].tolist()
+            classes = [0, *self._classes("frame", stage)[own[:-1]].tolist()]
+            groups = self._groups(stage, codes).tolist()
+            tables = [rows[group][last] for group, last in zip(groups, classes[: len(own)], strict=True)]
+            starts = [table[code] for table, code in zip(tables, own, strict=True)]
+            sizes.append(
+                coder.push(starts, [t[k + 1] - start for t, k, start in zip(tables, own, starts, strict=True)])
+            )
         return coder.finish(), sizes[::-1]
 
     def decode(self, words: Words, sizes: Sequence[int], frames: int) -> Codes:
@@ -88,7 +95,7 @@ class CodeTables(nn.Module):
         coder, codes = RangeDecoder(words), np.zeros((frames, len(sizes)), dtype=np.int64)
         left = sum(sizes)
         for stage, size in enumerate(sizes):
-            classes = self._classes("frame_classes", stage).tolist()
+            classes = self._classes("frame", stage).tolist()
             codes[:, stage] = coder.pop(self._rows(stage), self._groups(stage, codes).tolist(), classes)
             left -= size
             if coder.words_left != left:
@@ -104,31 +111,38 @@ class CodeTables(nn.Module):
         begins = np.zeros(len(codes), dtype=bool)
         begins[np.cumsum([0, *(len(each) for each in given)])[:-1]] = True
         for stage in range(self.num_stages):
-            own = codes[:, stage]
-            before = np.where(begins, -1, np.roll(own, 1))
-            above = codes[:, stage - 1] if stage else np.full_like(own, -1)
-            learnt = _fit_stage(own, above, before, self.codebook_size, self.classes)
-            if stage:
-                self.stage_classes[stage - 1] = torch.from_numpy(learnt[0])
-            self.frame_classes[stage] = torch.from_numpy(learnt[1])
-            self.stage_weights[stage] = torch.from_numpy(learnt[2])
-            self.frame_weights[stage] = torch.from_numpy(learnt[3])
+            own, none = codes[:, stage], np.full(len(codes), -1)
+            given_codes = {
+                "stage": codes[:, stage - 1] if stage >= 1 else none,
+                "second": codes[:, stage - 2] if stage >= 2 else none,
+                "frame": np.where(begins, -1, np.roll(own, 1)),
+            }
+            learnt = _fit_stage(own, list(given_codes.values()), self.codebook_size, self.classes)
+            for (condition, back), (classes, weights) in zip(_BACK.items(), learnt, strict=True):
+                if stage >= back:
+                    getattr(self, f"{condition}_classes")[stage - back] = torch.from_numpy(classes)
+                getattr(self, f"{condition}_weights")[stage] = torch.from_numpy(weights)
         self._edges.clear()
 
-    def _classes(self, name: str, stage: int) -> Codes:
-        classes: Codes = getattr(self, name)[stage].cpu().numpy().astype(np.int64)
+    def _classes(self, condition: str, stage: int) -> Codes:
+        classes: Codes = getattr(self, f"{condition}_classes")[stage].cpu().numpy().astype(np.int64)
         return classes
 
     def _groups(self, stage: int, codes: Codes) -> Codes:
-        """The class of the code of the stage before, for each frame; 0 in the first stage."""
-        if stage == 0:
-            return np.zeros(len(codes), dtype=np.int64)
-        return self._classes("stage_classes", stage - 1)[codes[:, stage - 1]]
+        """The classes of the codes of the two stages before, as one number for each frame; 0 for no stage."""
+        found = np.zeros(len(codes), dtype=np.int64)
+        for condition in ("stage", "second"):
+            above, found = stage - _BACK[condition], found * self.classes
+            if above >= 0:
+                found += self._classes(condition, above)[codes[:, above]]
+        return found
 
     def _rows(self, stage: int) -> "list[_LazyRow]":
         if stage not in self._edges:
-            above = self.stage_weights[stage].cpu().numpy().astype(np.int64)
-            before = self.frame_weights[stage].cpu().numpy().astype(np.int64)
+            first, second, before = (
+                getattr(self, f"{condition}_weights")[stage].cpu().numpy().astype(np.int64) for condition in _BACK
+            )
+            above = (first[:, None] + second[None]).reshape(-1, self.codebook_size)
             self._edges[stage] = [_LazyRow(group, before) for group in above]
         return self._edges[stage]
 
@@ -141,7 +155,7 @@ class _LazyRow(dict[int, "array[int]"]):
         self._above, self._before = above, before
 
     def __missing__(self, last: int) -> "array[int]":
-        edges = array("l", [0, *np.cumsum(widths(self._above + self._before[last])).tolist()])
+        edges = array("i", [0, *np.cumsum(widths(self._above + self._before[last])).tolist()])
         self[last] = edges
         return edges
 
@@ -156,13 +170,13 @@ def widths(exponents: Codes) -> Codes:
 
 
 def _fit_stage(
-    own: Codes, above: Codes, before: Codes, size: int, classes: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.int8], npt.NDArray[np.int8]]:
-    """Classes and weights of the codes ``own``, given those ``above`` and ``before``, -1 where there are none."""
+    own: Codes, given: Sequence[Codes], size: int, classes: int
+) -> list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8]]]:
+    """Classes and weights for each condition of the codes ``own``; ``given`` are its codes, -1 where there are none."""
     kept = np.arange(len(own)) < (1.0 - _HELD_OUT) * len(own)
     all_: Floats = (np.bincount(own, minlength=size).astype(np.float64) + 0.5) / (len(own) + 0.5 * size)
-    groups = [_clusters(own, given, all_, classes) for given in (above, before)]
-    contexts = [np.where(given >= 0, of[given], 0) for of, given in zip(groups, (above, before), strict=True)]
+    groups = [_clusters(own, codes, all_, classes) for codes in given]
+    contexts = [np.where(codes >= 0, of[codes], 0) for of, codes in zip(groups, given, strict=True)]
 
     def learn(where: npt.NDArray[np.bool_], prior: float) -> list[Floats]:
         found = []
@@ -171,18 +185,17 @@ def _fit_stage(
             found.append(np.log2((counts + prior * all_) / (counts.sum(1, keepdims=True) + prior) / all_))
         return found
 
-    best = (np.inf, 0.0, 0.0)
+    best, held = (np.inf, 0.0, 0.0), np.flatnonzero(~kept)[:_MOST_HELD_OUT]
     for prior in _PRIORS:
-        ratios = learn(kept, prior)
+        ratio = sum(ratio[context[held]] for ratio, context in zip(learn(kept, prior), contexts, strict=True))
         for trust in _TRUST:
-            logits = np.log2(all_) + trust * (ratios[0][:, None] + ratios[1][None])
-            logits -= np.log2(np.exp2(logits).sum(-1, keepdims=True))
-            cost = -logits[contexts[0][~kept], contexts[1][~kept], own[~kept]].sum()
-            best = min(best, (float(cost), prior, trust))
+            logits = np.log2(all_) + trust * ratio
+            cost = np.log2(np.exp2(logits).sum(-1)) - logits[np.arange(len(held)), own[held]]
+            best = min(best, (float(cost.sum()), prior, trust))
     _, prior, trust = best
-    ratios = learn(np.ones_like(kept), prior)
-    weights = _bytes(trust * ratios[0]), _bytes(trust * ratios[1] + np.log2(all_))
-    return groups[0].astype(np.uint8), groups[1].astype(np.uint8), *weights
+    ratios = [trust * ratio for ratio in learn(np.ones_like(kept), prior)]
+    ratios[-1] = ratios[-1] + np.log2(all_)
+    return [(of.astype(np.uint8), _bytes(ratio)) for of, ratio in zip(groups, ratios, strict=True)]
 
 
 def _bytes(bits: Floats) -> npt.NDArray[np.int8]:

@@ -155,9 +155,10 @@ def _read(path: Path, tokenizer: ImageTokenizer) -> ImageCodes:
             needed = claimed["codes"].nbytes + 8 * math.prod(shape) + 3 * tokenizer.encoder.channels * height * width
             check_room(needed, f"{path}: its image of {width} × {height}", "decode it on a machine with more memory")
             codes = content["codes"]
-    if codes.min() < 0 or codes.max() >= rq.codebook_size:
-        wrong = codes.min() if codes.min() < 0 else codes.max()
-        raise UserError(f"{path} is damaged: the code {wrong} is not from 0 to {rq.codebook_size - 1}: encode it again")
+    outside = (codes < 0) | (codes >= np.array(rq.sizes))
+    if outside.any():
+        wrong, most = codes[outside][0], rq.sizes[int(outside.nonzero()[-1][0])] - 1
+        raise UserError(f"{path} is damaged: the code {wrong} is not from 0 to {most}: encode it again")
     return ImageCodes(torch.from_numpy(codes.astype(np.int64)), (height, width))
 
 

@@ -12,7 +12,8 @@ import torch
 from ghrq.data.parts import Parts
 from ghrq.data.tables import open_source
 from ghrq.data.tables.columns import checked_name
-from ghrq.models.recommender import Recommender, Way, left_filled
+from ghrq.models.recommender import Recommender, left_filled
+from ghrq.models.recommender_ranking import Way
 from ghrq.system.errors import UserError
 from ghrq.system.pretrained import digest
 from ghrq.system.progress import Progress
@@ -39,7 +40,7 @@ def recommend_table(
     *,
     user: str = "user_id",
     history: str = "history",
-    by: Way = "hybrid",
+    by: Way | None = None,
     exclude_seen: bool = True,
     beam: int = 50,
     skip_unknown: bool = False,
@@ -61,12 +62,16 @@ def recommend_table(
         checked_name(source, name, table.schema.names, option)
     kind = table.schema.field(history).type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        raise UserError(f"{source}: column '{history}' is of type {kind}, expected a list of keys for each user")
+        raise UserError(
+            f"{source}: column '{history}' is of type {kind}, expected a list of keys for each "
+            "user: gather the orders of each user first (docs/recommendation.md shows how)"
+        )
     keys, titles = pa.array(model.config.keys, pa.string()), model.config.titles
     names = pa.array(titles, pa.string()) if titles else None
     lists = pa.list_(pa.string())
     fields = [table.schema.field(user), pa.field("items", lists), *([pa.field("titles", lists)] if titles else [])]
     schema = pa.schema([*fields, pa.field("scores", pa.list_(pa.float32()))])
+    by = by or model.ways[-1]
     settings = {"k": k, "by": by, "exclude_seen": exclude_seen, "beam": beam, "skip_unknown": skip_unknown}
     model_of = digest(json.dumps(model._saved_config()), model.state_dict())
     job = settings | {"columns": [user, history], "model": model_of, "source": _identity(source), "rows": _PART}

@@ -4,10 +4,12 @@ from functools import cached_property
 from typing import Annotated, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from ghrq.ids import PrefixTrie
+from ghrq.models.followers import Followers
 from ghrq.nets.causal_encoder import CausalEncoder
 from ghrq.nets.code_decoder import CodeDecoder
 from ghrq.nets.t5_generator import T5Generator
@@ -48,6 +50,16 @@ class RecommenderConfig(Section):
     hidden: Positive = 256
     """Inner width of the networks that predict the codes."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.3
+    pairs: Count = 0
+    """Pairs of items, one after the other in training, that its memory has; 0 without a memory."""
+    memory_share: Annotated[float, Field(ge=0, le=1)] = 0.3
+    """Share of the memory in the probability of an item, the rest is the item head's."""
+    memory_decay: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The memory weights an item by this to the power of the number of items after it."""
+    memory_codes: Annotated[float, Field(ge=0)] = 0.25
+    """Weight of the codes' log-probability beside that of the item with the memory."""
+    memory_text: Annotated[float, Field(ge=0)] = 2.0
+    """Weight of the cosine of an item's text with that of the history beside both."""
 
 
 class RecommenderNetwork(nn.Module):
@@ -97,6 +109,7 @@ class RecommenderNetwork(nn.Module):
             )
         else:
             self._make_layers(config)
+        self.memory = Followers(count, config.pairs) if config.pairs else None
         self.register_load_state_dict_post_hook(RecommenderNetwork._forget)
 
     def _make_layers(self, config: RecommenderConfig) -> None:
@@ -159,6 +172,11 @@ class RecommenderNetwork(nn.Module):
         return sizes.cumsum(0) - sizes
 
     @cached_property
+    def _directions(self) -> Tensor:
+        """``(n, components)``: the texts of all items with length 1."""
+        return F.normalize(self.text, dim=1)
+
+    @cached_property
     def _vectors(self) -> Tensor:
         """``(n, width)``: the input vectors of all items, kept until the weights change."""
         return self.embed(torch.arange(len(self), device=self.codes.device))
@@ -170,7 +188,7 @@ class RecommenderNetwork(nn.Module):
         return super().train(mode)
 
     def _forget(self, *_: object) -> None:
-        for name in ("trie", "_paths", "_offsets", "_vectors"):
+        for name in ("trie", "_paths", "_offsets", "_directions", "_vectors"):
             self.__dict__.pop(name, None)
 
     def _apply(self, *args: object, **kwargs: object) -> Self:
@@ -204,6 +222,8 @@ def _check_parts(config: RecommenderConfig) -> None:
         raise ValueError("inputs or outputs name codes, but there are no codes: leave them out, or give sizes")
     if not config.text_dim and "text" in config.inputs:
         raise ValueError("inputs name text, but the items have no text vectors: leave it out, or give text_dim")
+    if config.pairs and "items" not in config.outputs:
+        raise ValueError("a memory goes with the output 'items': name it, or leave out pairs")
     if config.titles and len(config.titles) != len(config.keys):
         raise ValueError(f"expected a title for each of {len(config.keys)} items, got {len(config.titles)}")
 

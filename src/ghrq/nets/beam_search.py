@@ -88,7 +88,10 @@ def beam_search(
     """
     at_least("beam", beam, 1, whole=True)
     at_least("chunk", chunk, 1, whole=True)
-    if trie is not None and (trie.num_stages != model.num_stages or trie.codebook_size > model.codebook_size):
+    if trie is not None and (
+        trie.num_stages != model.num_stages
+        or any(own > size for own, size in zip(trie.sizes, model.sizes, strict=True))
+    ):
         raise ValueError(
             f"expected a trie of {model.num_stages} stages and {model.codebook_size} codes as the model has, "
             f"got {trie.num_stages} stages and {trie.codebook_size} codes"

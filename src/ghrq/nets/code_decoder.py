@@ -57,14 +57,17 @@ class CodeDecoder(nn.Module):
         for stage in range(len(self.sizes)):
             rows = (trie.span(paths[:, stage], stage)[1] > 1).nonzero().squeeze(1)
             if len(rows):
-                node, which = paths[rows, stage], torch.arange(len(rows), device=rows.device)
-                shown = rows
+                shown, which = rows, torch.arange(len(rows), device=rows.device)
                 if owner is not None:
-                    pairs, which = torch.unique(owner[rows] * trie.num_nodes(stage) + node, return_inverse=True)
+                    pairs, which = torch.unique(
+                        owner[rows] * trie.num_nodes(stage) + paths[rows, stage], return_inverse=True
+                    )
                     shown = rows.new_empty(len(pairs)).scatter_(0, which, rows)
-                found = self._children(prefix.index_select(0, shown), paths[shown, stage], stage, trie)
-                place = (found.start - found.first)[which] + paths[rows, stage + 1]
-                total = total.index_add(0, rows, found.scores.gather(0, place))
+                logits = self.stages[stage](prefix.index_select(0, shown))
+                # Of the first stage all have the same children.
+                nodes = paths[shown, stage] if stage else paths[:1, 0]
+                scores = logits.masked_fill(~trie.children(nodes, stage), -torch.inf).log_softmax(-1)
+                total = total.index_add(0, rows, scores[which, tuples[rows, stage]])
             prefix = prefix + self._embedded(tuples[:, stage], stage)
         return total
 
@@ -113,14 +116,14 @@ class CodeDecoder(nn.Module):
         scores = scores - highest.index_select(0, owner)
         sums = scores.new_zeros(len(nodes)).index_add(0, owner, scores.exp())
         scores = scores - sums.log().index_select(0, owner)
-        return _Children(owner, node, scores, first, count.cumsum(0) - count)
+        return _Children(owner, node, scores)
 
     def _embedded(self, codes: Tensor, stage: int) -> Tensor:
         return self.codes(codes + self.offsets[stage])
 
 
 class _Children(NamedTuple):
-    """The children of R prefixes, one after the other: those of prefix r begin at ``start[r]``."""
+    """The children of R prefixes, one after the other."""
 
     owner: Tensor
     """Which prefix each is a child of, from 0 to below R."""
@@ -128,10 +131,6 @@ class _Children(NamedTuple):
     """In the trie, of the depth after the prefixes'."""
     scores: Tensor
     """Log-probabilities; those of the children of one prefix are a softmax."""
-    first: Tensor
-    """``(R,)``: the node of each prefix's first child; the others follow it."""
-    start: Tensor
-    """``(R,)``."""
 
 
 class _Generation:

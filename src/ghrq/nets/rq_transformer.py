@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ghrq.nets.draw import check_draw, draw
 from ghrq.nets.layer import Layer, check_sizes, layers_of, without_autocast
 from ghrq.quantizer import ResidualQuantizer
-from ghrq.system.checks import at_least, check_codes, check_vectors
+from ghrq.system.checks import at_least, check_codes, check_vectors, stage_sizes
 
 
 class RQTransformer(nn.Module):
@@ -32,7 +32,7 @@ class RQTransformer(nn.Module):
 
     Args:
         dim: of the quantizer's vectors.
-        codebook_size: K, the number of codes of each stage.
+        codebook_size: K, the number of codes of each stage: one for all, or one for each.
         num_stages: N, the length of a tuple.
         positions: T, the number of tuples of a grid.
         width: of the Transformers; a multiple of ``heads``. Their feed-forward networks are 4 times as wide.
@@ -50,7 +50,7 @@ class RQTransformer(nn.Module):
     def __init__(
         self,
         dim: int,
-        codebook_size: int,
+        codebook_size: int | Sequence[int],
         num_stages: int,
         positions: int,
         *,
@@ -62,10 +62,10 @@ class RQTransformer(nn.Module):
         classes: int = 0,
     ) -> None:
         super().__init__()
-        sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "positions": positions}
-        sizes |= {"spatial_layers": spatial_layers, "depth_layers": depth_layers}
+        sizes = {"dim": dim, "positions": positions, "spatial_layers": spatial_layers, "depth_layers": depth_layers}
         check_sizes(width=width, heads=heads, dropout=dropout, **sizes)
         at_least("classes", classes, 0, whole=True)
+        self.sizes = stage_sizes(codebook_size, num_stages)
         self.dim, self.codebook_size, self.num_stages, self.positions = dim, codebook_size, num_stages, positions
         self.width, self.attention_heads, self.classes = width, heads, classes
 
@@ -81,7 +81,7 @@ class RQTransformer(nn.Module):
         self.spatial, self.depth = layers(spatial_layers), layers(depth_layers)
         self.spatial_norm, self.depth_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         # Small, so that the initial loss is that of uniform codes.
-        self.heads = nn.Parameter(torch.randn(num_stages, width, codebook_size) * 0.02)
+        self.heads = nn.Parameter(torch.randn(num_stages, width, max(self.sizes)) * 0.02)
 
     @torch.no_grad()
     def standardize(self, prefixes: Tensor) -> None:
@@ -106,7 +106,7 @@ class RQTransformer(nn.Module):
         ``prefixes (B, T, N, dim)`` are the quantizer's :meth:`prefixes` of ``codes (B, T, N)`` int64, ``labels (B,)``
         int64 the classes, if the model has any.
         """
-        check_codes(codes, self.num_stages, self.codebook_size)
+        check_codes(codes, self.num_stages, self.sizes)
         if codes.shape != prefixes.shape[:-1]:
             raise ValueError(
                 f"expected a code for each prefix, got prefixes {tuple(prefixes.shape)} and codes {tuple(codes.shape)}"
@@ -118,7 +118,10 @@ class RQTransformer(nn.Module):
 
     @without_autocast
     def logits(self, prefixes: Tensor, labels: Tensor | None = None) -> Tensor:
-        """``(B, T, N, K)``: of each code, given those before it; arguments as in :meth:`forward`."""
+        """``(B, T, N, K)``: of each code, given those before it; arguments as in :meth:`forward`.
+
+        K is that of the largest stage; beyond the codes of a stage they are minus infinity.
+        """
         logits = self._logits(prefixes, labels)
         return logits.view(self.num_stages, *prefixes.shape[:2], -1).permute(1, 2, 0, 3)
 
@@ -145,11 +148,11 @@ class RQTransformer(nn.Module):
         """
         at_least("count", count, 1, whole=True)
         at_least("batch", batch, 1, whole=True)
-        theirs = quantizer.dim, quantizer.codebook_size, quantizer.num_stages
-        if theirs != (self.dim, self.codebook_size, self.num_stages):
+        if (quantizer.dim, quantizer.sizes) != (self.dim, self.sizes):
             raise ValueError(
                 f"expected a quantizer of dim={self.dim}, codebook_size={self.codebook_size}, "
-                f"num_stages={self.num_stages} as the model has, got {theirs}"
+                f"num_stages={self.num_stages} as the model has, got "
+                f"{(quantizer.dim, quantizer.codebook_size, quantizer.num_stages)}"
             )
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         by_name = (self._for_each_stage(name, value) for name, value in given.items())
@@ -184,7 +187,11 @@ class RQTransformer(nn.Module):
         x = torch.cat((starts, self.spatial_input(prefixes[:, :-1, -1])), dim=1) + self.places
         h = self.spatial_norm(self._causal(self.spatial, x)).view(-1, 1, self.width)
         y = torch.cat((h, self.depth_input(prefixes[:, :, :-1].flatten(0, 1))), dim=1) + self.stages
-        return torch.bmm(self.depth_norm(self._causal(self.depth, y)).transpose(0, 1), self.heads)
+        logits = torch.bmm(self.depth_norm(self._causal(self.depth, y)).transpose(0, 1), self.heads)
+        if len(set(self.sizes)) == 1:
+            return logits
+        beyond = torch.arange(logits.shape[-1]) >= torch.tensor(self.sizes).view(-1, 1, 1)
+        return logits.masked_fill(beyond.to(logits.device), -torch.inf)
 
     def _standard(self, prefixes: Tensor) -> Tensor:
         return (prefixes.to(self.places.dtype) - self.centre) / self.spread
@@ -249,7 +256,7 @@ class RQTransformer(nn.Module):
             y = self.spatial_norm(x)
             for stage in range(self.num_stages):
                 y = self._step(self.depth, above, y + self.stages[stage], stage)
-                logits = self.depth_norm(y) @ self.heads[stage]
+                logits = self.depth_norm(y) @ self.heads[stage, :, : self.sizes[stage]]
                 codes[:, position, stage] = draw(logits, *options[stage], generator)
                 prefix = self._standard(quantizer.decode(codes[:, position, : stage + 1]))
                 y = self.depth_input(prefix)

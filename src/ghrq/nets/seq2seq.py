@@ -1,5 +1,6 @@
 """A Transformer encoder and decoder from the code tuple of one item to the code tuples of others."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from ghrq.nets.layer import Layer, check_sizes, layers_of, without_autocast
 from ghrq.nets.tree_attention import attend, layout
-from ghrq.system.checks import check_codes
+from ghrq.system.checks import check_codes, stage_sizes
 
 # Sources per attention matrix of the encoder: one tuple alone would give products of 4×4 matrices.
 _SIDE_BY_SIDE = 8
@@ -71,7 +72,7 @@ class TupleTranslator(nn.Module):
 
     Args:
         num_stages: N, the length of a tuple.
-        codebook_size: K, the number of codes of each stage.
+        codebook_size: K, the number of codes of each stage: one for all, or one for each.
         width: of the token vectors; a multiple of ``heads``.
         layers: number of layers of the encoder, and of the decoder.
         heads: of each attention.
@@ -83,7 +84,7 @@ class TupleTranslator(nn.Module):
     def __init__(
         self,
         num_stages: int,
-        codebook_size: int,
+        codebook_size: int | Sequence[int],
         width: int = 256,
         layers: int = 4,
         heads: int = 8,
@@ -91,10 +92,10 @@ class TupleTranslator(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        sizes = {"num_stages": num_stages, "codebook_size": codebook_size, "layers": layers, "feedforward": feedforward}
-        check_sizes(width=width, heads=heads, dropout=dropout, **sizes)
-        self.num_stages, self.codebook_size, self.width, self.heads = num_stages, codebook_size, width, heads
-        self.tokens = nn.Parameter(torch.randn(num_stages, codebook_size, width) * width**-0.5)
+        check_sizes(width=width, heads=heads, dropout=dropout, layers=layers, feedforward=feedforward)
+        self.sizes = stage_sizes(codebook_size, num_stages)
+        self.num_stages, self.codebook_size, self.width, self.heads = num_stages, max(self.sizes), width, heads
+        self.tokens = nn.Parameter(torch.randn(num_stages, self.codebook_size, width) * width**-0.5)
         self.start = nn.Parameter(torch.randn(1, width) * width**-0.5)
         self.source_positions = nn.Parameter(torch.randn(num_stages, 1, width) * width**-0.5)
         self.target_positions = nn.Parameter(torch.randn(num_stages, 1, width) * width**-0.5)
@@ -128,7 +129,7 @@ class TupleTranslator(nn.Module):
         total = x.new_zeros(targets.shape[0])
         for stage, (place, node) in enumerate(zip(where.place.split(tree.sizes), tree.node_of, strict=True)):
             logits = self._logits(x.index_select(0, place), stage)
-            chosen = logits.view(-1).index_select(0, node * self.codebook_size + targets[:, stage])
+            chosen = logits.view(-1).index_select(0, node * self.sizes[stage] + targets[:, stage])
             total = total + chosen - logits.logsumexp(-1).index_select(0, node)
         return total
 
@@ -142,7 +143,7 @@ class TupleTranslator(nn.Module):
 
     @without_autocast
     def grow(self, state: Search, codes: Tensor | None, stage: int, seen: Tensor) -> Tensor:
-        """Log-probabilities ``(B, M, K)`` of the codes of ``stage`` after M prefixes of each source.
+        """Log-probabilities ``(B, M, sizes[stage])`` of the codes of ``stage`` after M prefixes of each source.
 
         Args:
             state: of :meth:`begin`; the prefixes are added to it.
@@ -193,11 +194,11 @@ class TupleTranslator(nn.Module):
         return layers_of(layers)[0].project(table)
 
     def _logits(self, x: Tensor, stage: int) -> Tensor:
-        return self.target_norm(x) @ self.tokens[stage].mT
+        return self.target_norm(x) @ self.tokens[stage, : self.sizes[stage]].mT
 
     def _check(self, source: Tensor, targets: Tensor, source_of: Tensor) -> None:
         for name, codes in (("source", source), ("targets", targets)):
-            check_codes(codes, self.num_stages, self.codebook_size)
+            check_codes(codes, self.num_stages, self.sizes)
             if codes.dim() != 2 or codes.shape[1] != self.num_stages or not len(codes):
                 raise ValueError(f"expected {name} of shape (·, {self.num_stages}), got shape {tuple(codes.shape)}")
         if source_of.shape != targets.shape[:1]:

@@ -1,6 +1,7 @@
 """Codebook state: initial codes, usage statistics, revival of dead codes, moving midpoints."""
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,16 @@ INITIAL_RADIUS = 0.5
 _FAR_OUTSIDE = 3.0
 
 
+def existing(sizes: Sequence[int], device: torch.device | None = None) -> Tensor:
+    """``(num_stages, largest size)`` bool: which rows of the codebooks are codes. The others are 0 and never chosen."""
+    return torch.arange(max(sizes), device=device) < torch.tensor(sizes, device=device).unsqueeze(1)
+
+
+def uneven(sizes: Sequence[int]) -> tuple[int, ...] | None:
+    """The ``sizes`` of the stages, if they differ."""
+    return tuple(sizes) if len(set(sizes)) > 1 else None
+
+
 def check_memory(num_stages: int, codebook_size: int, dim: int, midpoints: bool) -> None:
     """Raise an error if there is not the memory to make the codebooks: some 12 bytes a number, 28 with midpoints."""
     if torch.empty(0).device.type == "cpu":
@@ -23,11 +34,13 @@ def check_memory(num_stages: int, codebook_size: int, dim: int, midpoints: bool)
         memory.check_room(needed, told, "lower one of them")
 
 
-def initial_codebooks(num_stages: int, codebook_size: int, dim: int, curvature: float) -> Tensor:
-    """Random codes ``(num_stages, codebook_size, dim)``: all directions alike, radius uniform up to 0.5."""
-    codes = nn.functional.normalize(torch.randn(num_stages, codebook_size, dim), dim=-1)
+def initial_codebooks(sizes: Sequence[int], dim: int, curvature: float) -> Tensor:
+    """Random codes ``(num_stages, largest size, dim)``: all directions alike, radius uniform up to 0.5."""
+    num_stages, largest = len(sizes), max(sizes)
+    codes = nn.functional.normalize(torch.randn(num_stages, largest, dim), dim=-1)
     radius = INITIAL_RADIUS / (curvature or 1.0) ** 0.5
-    return codes * radius * (1.0 - torch.rand(num_stages, codebook_size, 1))
+    codes = codes * radius * (1.0 - torch.rand(num_stages, largest, 1))
+    return codes if uneven(sizes) is None else torch.where(existing(sizes).unsqueeze(-1), codes, 0.0)
 
 
 def check_inside(codebooks: Tensor, gaps: Tensor, curvature: float, told: bool) -> bool:
@@ -55,18 +68,18 @@ def check_inside(codebooks: Tensor, gaps: Tensor, curvature: float, told: bool) 
 
 
 class Usage(nn.Module):
-    """How often each code is chosen, relative to uniform use: a moving average ``share (num_stages, codebook_size)``.
+    """How often each code is chosen, relative to uniform use: a moving average ``share (num_stages, largest size)``.
 
     It starts at 1, uniform, so that no code counts as dead in the first steps. A share does not depend on the
-    batch size.
+    batch size. Beyond the size of a stage it is 0.
     """
 
     share: Tensor
 
-    def __init__(self, num_stages: int, codebook_size: int, decay: float) -> None:
+    def __init__(self, sizes: Sequence[int], decay: float) -> None:
         super().__init__()
-        self.decay = decay
-        self.register_buffer("share", torch.ones(num_stages, codebook_size))
+        self.decay, self._sizes = decay, tuple(sizes)
+        self.register_buffer("share", existing(sizes).float())
 
     @torch.no_grad()
     def update(self, codes: Tensor, weights: Tensor) -> None:
@@ -77,13 +90,20 @@ class Usage(nn.Module):
         counts.scatter_add_(0, (codes + offsets).flatten(), weights.to(counts.dtype).flatten())
         counts = distributed.sum_(counts).view(stages, size)
         total = counts.sum(-1, keepdim=True)
+        sizes = size if uneven(self._sizes) is None else torch.tensor(self._sizes, device=counts.device).unsqueeze(1)
         # A stage that no row reached (depth dropout, an empty mask) keeps its shares.
-        share = torch.where(total > 0.0, counts * size / total.clamp(min=1e-30), self.share)
+        share = torch.where(total > 0.0, counts * sizes / total.clamp(min=1e-30), self.share)
         self.share.lerp_(share, 1.0 - self.decay)
 
+    def dead(self, below: float) -> Tensor:
+        """``(num_stages, largest size)`` bool: the codes whose share is ``below`` this."""
+        dead = self.share < below
+        return dead if uneven(self._sizes) is None else dead & existing(self._sizes, dead.device)
+
     def reset(self, where: Tensor | None = None) -> None:
-        """Back to uniform, everywhere or ``where (num_stages, codebook_size)`` is true."""
-        self.share.copy_(torch.ones_like(self.share) if where is None else torch.where(where, 1.0, self.share))
+        """Back to uniform, everywhere or ``where (num_stages, largest size)`` is true."""
+        uniform = existing(self._sizes, self.share.device).to(self.share.dtype)
+        self.share.copy_(uniform if where is None else torch.where(where, 1.0, self.share))
 
 
 class MovingMidpoints(nn.Module):
@@ -95,9 +115,9 @@ class MovingMidpoints(nn.Module):
     s: Tensor
     t: Tensor
 
-    def __init__(self, codebooks: Tensor, curvature: float, decay: float) -> None:
+    def __init__(self, codebooks: Tensor, sizes: Sequence[int], curvature: float, decay: float) -> None:
         super().__init__()
-        self.curvature, self.decay = curvature, decay
+        self.curvature, self.decay, self._sizes = curvature, decay, tuple(sizes)
         self.register_buffer("s", torch.zeros(codebooks.shape, dtype=torch.float64))
         self.register_buffer("t", torch.zeros(*codebooks.shape[:2], 1, dtype=torch.float64))
         self.restart(codebooks)
@@ -109,7 +129,8 @@ class MovingMidpoints(nn.Module):
         ``weights (num_stages,)``: the total weight of the rows that reach each stage, by default 1. Under depth
         dropout it is less at the deep stages; a code that started there with a full share would not move for long.
         """
-        weight = torch.tensor(1.0 / codebooks.shape[1], dtype=torch.float64, device=codebooks.device)
+        exists = existing(self._sizes, codebooks.device).double()
+        weight = (exists / exists.sum(-1, keepdim=True)).unsqueeze(-1)
         if weights is not None:
             weight = weight * weights.double().view(-1, 1, 1)
         w, mass = ball.midpoint_weights(codebooks.detach(), weight, self.curvature)

@@ -1,6 +1,6 @@
 """Encode and decode with given codebooks, without training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -13,7 +13,7 @@ from ghrq.geometry.nearest import CodeTable, code_table
 from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import beam_candidates, beam_search, distances
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_inside
+from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_inside, uneven
 from ghrq.quantizer.convention import check_convention
 from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.diagnosis import Diagnosis, Totals
@@ -32,7 +32,8 @@ class Coder(nn.Module):
     """
 
     dim: int
-    codebook_size: int
+    codebook_size: int | Sequence[int]
+    sizes: tuple[int, ...]
     num_stages: int
     channel_dim: int
     kind: Kind
@@ -115,7 +116,7 @@ class Coder(nn.Module):
         The geodesic distance on the ball; in flat space ``‖x - y‖``.
         """
         z = self._vectors(z)
-        check_codes(codes, self.num_stages, self.codebook_size)
+        check_codes(codes, self.num_stages, self.sizes)
         if codes.shape[:-1] != z.shape[:-1]:
             raise ValueError(f"expected a tuple for each vector, got shapes {tuple(z.shape)} and {tuple(codes.shape)}")
         flat, wide = z.reshape(-1, self.dim), self._table(torch.float64)
@@ -154,7 +155,7 @@ class Coder(nn.Module):
         if z.numel() == 0:
             raise ValueError(f"diagnose needs at least one vector, got shape {tuple(z.shape)}")
         table = self._table(z.dtype)
-        totals = Totals(self.codebooks, self.curvature, self.aggregation, self.data_curvature)
+        totals = Totals(self.codebooks, self.sizes, self.curvature, self.aggregation, self.data_curvature)
         for rows in self._vectors(z).reshape(-1, self.dim).split(CHUNK_ROWS):
             totals.add(self._tangent(rows), self._encode(rows, table, table, self.num_stages, beam=1))
         return totals.result()
@@ -180,7 +181,7 @@ class Coder(nn.Module):
         return v.to(self._dtype(v.dtype))
 
     def _table(self, dtype: torch.dtype) -> CodeTable:
-        table = code_table(self.codebooks.to(self._dtype(dtype)), self.curvature)
+        table = code_table(self.codebooks.to(self._dtype(dtype)), self.curvature, uneven(self.sizes))
         self._check_inside(table.codes, table.gaps)
         return table
 
@@ -224,7 +225,7 @@ class Coder(nn.Module):
             return torch.stack([step.chosen for step in steps], dim=-1)
 
     def _decode(self, codes: Tensor, prefixes: bool) -> Tensor:
-        check_codes(codes, self.num_stages, self.codebook_size, unused=True)
+        check_codes(codes, self.num_stages, self.sizes, unused=True)
         depth = codes.shape[-1]
         put_together = cascade.prefixes if prefixes else cascade.aggregate
         # Partial sums may come close to the boundary: float64 keeps their digits.

@@ -9,7 +9,7 @@ from ghrq.quantizer.depth import DepthDropout, Learning
 from ghrq.quantizer.kinds import Kind, Update
 from ghrq.quantizer.residual import ResidualQuantizer
 from ghrq.system.progress import Progress
-from ghrq.system.settings import Positive, Rate, Section, Share
+from ghrq.system.settings import Positive, Rate, Section, Share, StagedSection, StageSizes
 
 
 class DepthDropoutConfig(Section):
@@ -20,12 +20,11 @@ class DepthDropoutConfig(Section):
     learning: Learning = "used"
 
 
-class QuantizerConfig(Section):
+class QuantizerConfig(StagedSection):
     """The quantizer section of a recipe, and of the config of a model. The same keys for every task."""
 
     kind: Kind = "ghrq"
-    codebook_size: Annotated[int, Field(ge=2)] = 128
-    num_stages: Positive = 4
+    codebook_size: StageSizes = 128
     curvature: Rate | Literal["learn"] | None = None
     commitment_weight: Annotated[float, Field(ge=0)] = 0.25
     update: Update | None = None

@@ -1,5 +1,6 @@
 """Measurements of quantization quality on given points, in float64."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,15 +42,17 @@ class Diagnosis:
     """Share of the points beyond radius 0.99 of the ball."""
     offset: float = 0.0
     """``‖mean‖ / median norm`` of the vectors: 0 if they lie around the origin, 1 if all are one constant."""
-    codebook_size: int = 0
+    codebook_size: int | list[int] = 0
+    """One for all stages, or one for each."""
     curvature: float = 0.0
     """In units of the vectors: it may be learnt, or follow the data."""
 
     def warnings(self) -> list[str]:
         """What is wrong, one sentence each, with the remedy; empty for a healthy quantizer."""
         found = []
-        if min(self.perplexity) < FEW_CODES * self.codebook_size:
-            found.append(few_codes(self.perplexity, self.codebook_size))
+        idle = few_codes(self.perplexity, self.codebook_size)
+        if idle:
+            found.append(idle)
         if self.offset > LARGE_OFFSET:
             found.append(
                 f"the vectors are nearly one constant (offset {self.offset:.2f}): if the training loss no longer "
@@ -81,11 +84,16 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def few_codes(values: list[float], size: int) -> str:
-    """The warning about stages that use few of their ``size`` codes."""
-    idle = [f"stage {i}: {value:.1f}" for i, value in enumerate(values, start=1) if value < FEW_CODES * size]
+def few_codes(values: list[float], codebook_size: int | Sequence[int]) -> str:
+    """The warning about stages that use few of their codes, by their perplexities; empty if all use enough."""
+    sizes = list(codebook_size) if isinstance(codebook_size, Sequence) else [codebook_size] * len(values)
+    pairs = enumerate(zip(values, sizes, strict=True), start=1)
+    idle = [f"stage {i}: {value:.1f}" for i, (value, size) in pairs if value < FEW_CODES * size]
+    if not idle:
+        return ""
+    told = str(sizes[0]) if len(set(sizes)) == 1 else ", ".join(map(str, sizes))
     return (
-        f"less than a tenth of the {size} codes is in use (perplexity of {', '.join(idle)}): train or "
+        f"less than a tenth of the {told} codes is in use (perplexity of {', '.join(idle)}): train or "
         "initialize it on such vectors, set a lower radius (that of calibrated is 0.15), or use fewer codes"
     )
 
@@ -94,10 +102,13 @@ class Totals:
     """The sums behind a :class:`Diagnosis`, in float64: vectors are added in parts of any size.
 
     Memory is that of a part, and one number per vector and stage for the medians. ``c`` is the curvature of the codes'
-    ball, ``data_curvature`` that in units of the vectors.
+    ball, ``data_curvature`` that in units of the vectors; ``sizes`` are those of the stages.
     """
 
-    def __init__(self, codebooks: Tensor, c: float, aggregation: Aggregation, data_curvature: float) -> None:
+    def __init__(
+        self, codebooks: Tensor, sizes: Sequence[int], c: float, aggregation: Aggregation, data_curvature: float
+    ) -> None:
+        self._sizes = list(sizes)
         self._books, self._c, self._aggregation = codebooks.detach().double(), c, aggregation
         self._data_curvature = data_curvature
         stages, size, dim = codebooks.shape
@@ -127,7 +138,7 @@ class Totals:
 
     def result(self) -> Diagnosis:
         """The diagnosis of all vectors added."""
-        stages, size, _ = self._books.shape
+        stages, sizes = len(self._sizes), self._sizes
         radii, norms = torch.cat(self._radii, dim=1), torch.cat(self._norms)
         count = norms.shape[0]
         shares = self._counts.double() / count
@@ -135,14 +146,14 @@ class Totals:
         return Diagnosis(
             residual_error=(self._error / count).tolist(),
             telescoping_error=float(self._telescoping / count),
-            usage=(shares > 0).double().mean(-1).tolist(),
+            usage=[float((share[:size] > 0).double().mean()) for share, size in zip(shares, sizes, strict=True)],
             perplexity=perplexity(shares).tolist(),
             radius={"median": medians[0], "greatest": float(radii[0].max())},
             code_radius=medians[1 : 1 + stages],
             residual_radius=medians[1 + stages :],
             boundary_fraction=float((radii[0] > BOUNDARY_RADIUS).double().mean()) if self._c > 0.0 else 0.0,
             offset=float((self._mean / count).norm() / norms.median().clamp(min=1e-30)),
-            codebook_size=size,
+            codebook_size=sizes[0] if len(set(sizes)) == 1 else sizes,
             curvature=self._data_curvature,
         )
 

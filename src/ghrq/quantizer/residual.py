@@ -13,19 +13,37 @@ from ghrq.geometry import ball
 from ghrq.geometry.manifold import Euclidean, ManifoldParameter, PoincareBall
 from ghrq.geometry.nearest import sample
 from ghrq.quantizer.cascade import Aggregation
-from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_memory, forget_moments, initial_codebooks, revive
+from ghrq.quantizer.codebook import (
+    MovingMidpoints,
+    Usage,
+    check_memory,
+    forget_moments,
+    initial_codebooks,
+    revive,
+    uneven,
+)
 from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.convention import LEARNED, convention
 from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.depth import DepthDropout, RowWeights
-from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, FEW_CODES, few_codes
+from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, few_codes
 from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update, check_learnable
 from ghrq.quantizer.quantized import Quantized, QuantizedDetails
 from ghrq.quantizer.routes import Commitment, Gradient, Routed, Units, attached_route, transport_route
 from ghrq.quantizer.scale import FAST_DECAY, OVERSHOOT, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
 from ghrq.quantizer.start import kmeans_codebooks
 from ghrq.system import distributed
-from ghrq.system.checks import at_least, check_vectors, from_to, is_bool, known_arguments, one_of
+from ghrq.system.checks import (
+    at_least,
+    check_vectors,
+    count_stages,
+    from_to,
+    is_bool,
+    known_arguments,
+    largest_size,
+    one_of,
+    stage_sizes,
+)
 from ghrq.system.pretrained import Format, Pretrained
 
 # Differences of float32 vectors below this share of their norm may be rounding errors.
@@ -42,8 +60,8 @@ class ResidualQuantizer(Coder, Pretrained):
 
     Args:
         dim: size of the vectors.
-        codebook_size: codes of each stage.
-        num_stages: codes of each vector.
+        codebook_size: codes of each stage: one number for all, or a list with one for each, ``[64, 256, 1024]``.
+        num_stages: codes of each vector; by default as many as there are sizes, or 4.
         kind: ``"calibrated"`` (ours), ``"ghrq"`` (the paper's), ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or
             ``"euclidean"``: a name for a choice of ``aggregation``, ``gradient``, ``commitment``, ``units``,
             ``codebook_update`` and ``radius``, each of which can also be given by itself.
@@ -86,8 +104,10 @@ class ResidualQuantizer(Coder, Pretrained):
     twice: exclude it from gradient checkpointing. Compiled and GPU steps do not check their input for NaN.
 
     Attributes:
+        sizes: codes of each stage, a tuple.
         codebooks: ``(num_stages, codebook_size, codebook_dim)``, a geoopt parameter on the ball; Riemannian
-            optimisers (:mod:`ghrq.optim`, ``geoopt.optim``) keep it there, others do not.
+            optimisers (:mod:`ghrq.optim`, ``geoopt.optim``) keep it there, others do not. With sizes by stage it has
+            the largest; rows beyond the size of a stage are 0 and never chosen.
         revived: ``(num_stages, codebook_size)`` which codes were revived since the last step of an attached optimiser.
 
     """
@@ -100,8 +120,8 @@ class ResidualQuantizer(Coder, Pretrained):
     def __init__(
         self,
         dim: int,
-        codebook_size: int = 256,
-        num_stages: int = 4,
+        codebook_size: int | Sequence[int] = 256,
+        num_stages: int | None = None,
         kind: Kind = "calibrated",
         curvature: float | Tensor | Literal["learn"] | None = None,
         commitment_weight: float = 0.25,
@@ -129,14 +149,15 @@ class ResidualQuantizer(Coder, Pretrained):
             is_bool(name, flag)
         if scale_control is not None:
             is_bool("scale_control", scale_control)
-        sizes = {"dim": dim, "codebook_size": codebook_size, "num_stages": num_stages, "codebook_dim": codebook_dim}
-        for name, number in sizes.items():
+        for name, number in (("dim", dim), ("codebook_dim", codebook_dim)):
             at_least(name, number, 1, whole=True)
+        num_stages, largest = count_stages(codebook_size, num_stages), largest_size(codebook_size)
         at_least("commitment_weight", commitment_weight, 0)
         at_least("temperature", temperature, 0)
         from_to("decay", decay, 0.0, 1.0)
         from_to("revive_below", revive_below, 0.0, 1.0)
-        self.dim, self.codebook_size, self.num_stages = dim, codebook_size, num_stages
+        self.dim, self.num_stages = dim, num_stages
+        self.codebook_size = list(codebook_size) if isinstance(codebook_size, Sequence) else codebook_size
         self.codebook_dim = codebook_dim
         self.kind = kind
         axes, self._curvature = KINDS[kind], 1.0
@@ -170,24 +191,26 @@ class ResidualQuantizer(Coder, Pretrained):
             self.learned = LearnedCurvature(curvature, self.radius or 0.0)
 
         moving = self.codebook_update == "ema"
-        check_memory(num_stages, codebook_size, codebook_dim, moving)
+        check_memory(num_stages, largest, codebook_dim, moving)
+        self.sizes = sizes = stage_sizes(codebook_size, num_stages)
         projected = self.codebook_dim != dim
         self.project_in = nn.Linear(dim, self.codebook_dim) if projected else nn.Identity()
         self.project_out = nn.Linear(self.codebook_dim, dim) if projected else nn.Identity()
         manifold = self.learned or (PoincareBall(self.curvature) if self.curvature > 0.0 else Euclidean(ndim=1))
-        codebooks = initial_codebooks(num_stages, codebook_size, self.codebook_dim, self.curvature)
+        codebooks = initial_codebooks(sizes, self.codebook_dim, self.curvature)
         self.codebooks = ManifoldParameter(
             codebooks, manifold=manifold, requires_grad=self.codebook_update == "gradient"
         )
-        self.usage = Usage(num_stages, codebook_size, decay)
-        self.midpoints = MovingMidpoints(codebooks, self.curvature, decay) if self.codebook_update == "ema" else None
+        self.usage = Usage(sizes, decay)
+        self.midpoints = MovingMidpoints(codebooks, sizes, self.curvature, decay) if moving else None
         pace = (SLOW_DECAY,) if self.units == "ball" else (FAST_DECAY, OVERSHOOT)
         self.scale = None
         if self.radius is not None and self.learned is None:
             self.scale = EncoderScale(self.curvature, self.radius, *pace)
         self.mean = EncoderMean(self.codebook_dim) if centre else None
-        self.register_buffer("revived", torch.zeros(num_stages, codebook_size, dtype=torch.bool), persistent=False)
-        self.register_buffer("convention", convention(LEARNED if self.learned else self.curvature, self.aggregation))
+        self.register_buffer("revived", torch.zeros(num_stages, largest, dtype=torch.bool), persistent=False)
+        curved = LEARNED if self.learned else self.curvature
+        self.register_buffer("convention", convention(curved, self.aggregation, uneven(sizes)))
 
     # --- training ------------------------------------------------------------------------------------------
 
@@ -273,11 +296,14 @@ class ResidualQuantizer(Coder, Pretrained):
         *,
         iterations: int = 10,
         each_stage: Callable[[], object] | None = None,
+        balance: bool = False,
     ) -> list[float]:
-        """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least ``codebook_size`` vectors.
+        """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least as many vectors as codes.
 
         Sets the encoder scale too. With several processes, those of the first process are used.
-        ``each_stage`` is called after each stage: for a progress bar.
+        ``each_stage`` is called after each stage: for a progress bar. ``balance`` takes centres of groups of nearly
+        equal size (:mod:`ghrq.geometry.balance`), so that codes are chosen nearly equally often; a vector still gets
+        its nearest code.
 
         Returns:
             The perplexity of each stage; a warning says if one uses less than a tenth of its codes.
@@ -287,9 +313,9 @@ class ResidualQuantizer(Coder, Pretrained):
         at_least("iterations", iterations, 1, whole=True)
         z = z[mask] if mask is not None else z
         v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
-        if v.shape[0] < self.codebook_size:
+        if v.shape[0] < max(self.sizes):
             raise ValueError(
-                f"initialize needs at least codebook_size={self.codebook_size} vectors, got {v.shape[0]}: pass more"
+                f"initialize needs at least codebook_size={max(self.sizes)} vectors, got {v.shape[0]}: pass more"
             )
         for average in (self.mean, self.scale):
             if average is not None:
@@ -304,16 +330,15 @@ class ResidualQuantizer(Coder, Pretrained):
                 "scale them down, or set a radius (that of calibrated is 0.15)",
                 stacklevel=3,  # past the decorator
             )
-        start = kmeans_codebooks(
-            r, gap, self.num_stages, self.codebook_size, self.curvature, self.aggregation, iterations, each_stage
-        )
+        start = kmeans_codebooks(r, gap, self.sizes, self.curvature, self.aggregation, iterations, each_stage, balance)
         self.codebooks.copy_(start.codebooks)
         distributed.broadcast_(self.codebooks.data)
         self.usage.reset()
         if self.midpoints is not None:
             self.midpoints.restart(self.codebooks)
-        if min(start.perplexity) < FEW_CODES * self.codebook_size:
-            warnings.warn(few_codes(start.perplexity, self.codebook_size), stacklevel=3)
+        idle = few_codes(start.perplexity, self.sizes)
+        if idle:
+            warnings.warn(idle, stacklevel=3)
         return start.perplexity
 
     def freeze(self, frozen: bool = True) -> Self:
@@ -383,7 +408,7 @@ class ResidualQuantizer(Coder, Pretrained):
             self.midpoints.update(self.codebooks, routed.codes, routed.residuals, weights)
         if self.revive_below == 0.0 or (self.midpoints is None and not self.codebooks.requires_grad):
             return
-        dead = self.usage.share < self.revive_below
+        dead = self.usage.dead(self.revive_below)
         self.revived.logical_or_(dead)
         if torch.compiler.is_compiling() or bool(dead.any()):
             revive(self.codebooks, dead, routed.residuals, weights)

@@ -1,10 +1,10 @@
 """Codebooks that start from k-means on encoder outputs, stage by stage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ghrq.geometry import ball
 from ghrq.geometry.kmeans import kmeans, perplexity
@@ -16,7 +16,7 @@ class Start(NamedTuple):
     """Codebooks, and how evenly they are used."""
 
     codebooks: Tensor
-    """``(num_stages, codebook_size, d)``"""
+    """``(num_stages, largest size, d)``, 0 beyond the size of a stage."""
     perplexity: list[float]
     """Of each stage."""
 
@@ -25,21 +25,26 @@ class Start(NamedTuple):
 def kmeans_codebooks(
     points: Tensor,
     gaps: Tensor,
-    num_stages: int,
-    codebook_size: int,
+    sizes: Sequence[int],
     c: float,
     aggregation: Aggregation,
     iterations: int,
     each_stage: Callable[[], object] | None,
+    balance: bool = False,
 ) -> Start:
-    """K-means on ``points (n, d)`` with gaps ``(n, 1)``, then on what is left of them after each stage."""
+    """K-means on ``points (n, d)`` with gaps ``(n, 1)``, then on what is left of them after each stage.
+
+    ``sizes``: the number of codes of each stage. ``balance``: each k-means is a balanced one; what is left of a point
+    is after its nearest code all the same.
+    """
     r, codebooks, used = points, [], []
-    for _ in range(num_stages):
-        codebooks.append(kmeans(r, codebook_size, c, iterations))
+    for size in sizes:
+        codebooks.append(kmeans(r, size, c, iterations, balance))
         (step,) = walk(r, gaps, code_table(codebooks[-1].unsqueeze(0), c), c, aggregation, 1)
         r = residual(r, step.code, c, aggregation)
         gaps = ball.gap(r, c).to(r.dtype)
-        used.append(float(perplexity(step.chosen.bincount(minlength=codebook_size) / len(points))))
+        used.append(float(perplexity(step.chosen.bincount(minlength=size) / len(points))))
         if each_stage is not None:
             each_stage()
-    return Start(torch.stack(codebooks), used)
+    largest = max(sizes)
+    return Start(torch.stack([nn.functional.pad(book, (0, 0, 0, largest - len(book))) for book in codebooks]), used)

@@ -3,6 +3,7 @@
 docs/semantic-ids.md has the same rules in words.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -110,7 +111,8 @@ def _error(quality: Quality) -> list[Check]:
     lost = quality.reconstruction
     if lost is None:
         return []
-    advice = f"Fit again with bigger codebooks, --codes {2 * quality.codebook_size[0]}, to keep more of the vectors."
+    doubled = [2 * size for size in quality.codebook_size[: quality.stages]]
+    advice = f"Fit again with bigger codebooks, --codes {_codes(doubled)}, to keep more of the vectors."
     passed = lost.relative[-1] <= ERROR
     return [
         Check(
@@ -125,13 +127,16 @@ def _error(quality: Quality) -> list[Check]:
 
 
 def _usage(quality: Quality) -> Check:
-    poor, size = _least_used(quality), quality.codebook_size[0]
-    most = max(round(quality.usage[stage] * quality.codebook_size[stage]) for stage in range(quality.stages))
+    poor, sizes = _least_used(quality), quality.codebook_size[: quality.stages]
+    used = [round(share * size) for share, size in zip(quality.usage, sizes, strict=False)]
+    size, most = sizes[poor], max(used) if len(set(sizes)) == 1 else used[poor]
     enough = 1 << (most - 1).bit_length()  # a power of two
     if enough >= size and poor > 0 and quality.uniqueness[poor - 1] >= DISTINCT:
         change = f"fewer stages, --stages {poor}"
     else:
-        change = f"smaller codebooks, --codes {min(enough, max(1, size // 2))}"
+        smaller = min(enough, max(1, size // 2))
+        fewer = [smaller if stage == poor or len(set(sizes)) == 1 else own for stage, own in enumerate(sizes)]
+        change = f"smaller codebooks, --codes {_codes(fewer)}"
     advice = f"Fit again with {change}: stage {poor + 1} uses only {percent(quality.usage[poor])} of its codes."
     share = _used(quality, poor)
     name = f"codes used, stage {poor + 1} (the fewest)"
@@ -156,6 +161,11 @@ def _last_stage(quality: Quality) -> list[Check]:
             f"Fit again with one stage less, --stages {stages - 1}: the last one adds next to nothing.",
         )
     ]
+
+
+def _codes(sizes: Sequence[int]) -> str:
+    """As ``--codes`` takes them: one number for all stages, or one for each."""
+    return str(sizes[0]) if len(set(sizes)) == 1 else ",".join(map(str, sizes))
 
 
 def _least_used(quality: Quality) -> int:

@@ -6,7 +6,7 @@ Values are checked in eager mode on the CPU only, so that a compiled or GPU step
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ghrq.system.errors import did_you_mean
+from ghrq.system.settings import DEFAULT_STAGES
 
 Choice = TypeVar("Choice", bound=str)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -107,10 +108,42 @@ def check_vectors(z: Tensor, dim: int, mask: Tensor | None) -> None:
         )
 
 
-def check_codes(codes: Tensor, num_stages: int, codebook_size: int, unused: bool = False) -> None:
+def count_stages(codebook_size: int | Sequence[int], num_stages: int | None = None) -> int:
+    """The number of stages: ``num_stages``, which must fit, or by default as many as there are sizes, or 4.
+
+    ``codebook_size`` is the number of codes of all stages, or one for each.
+    """
+    if not isinstance(codebook_size, Sequence):
+        at_least("codebook_size", codebook_size, 1, whole=True)
+        stages = DEFAULT_STAGES if num_stages is None else num_stages
+        at_least("num_stages", stages, 1, whole=True)
+        return stages
+    for size in codebook_size:
+        at_least("each size of codebook_size", size, 2, whole=True)
+    stages = len(codebook_size) if num_stages is None else num_stages
+    at_least("num_stages", stages, 1, whole=True)
+    if len(codebook_size) != stages:
+        given = list(codebook_size)
+        raise ValueError(f"codebook_size={given} has {len(given)} sizes for num_stages={stages}: give one a stage")
+    return stages
+
+
+def stage_sizes(codebook_size: int | Sequence[int], num_stages: int | None = None) -> tuple[int, ...]:
+    """The number of codes of each stage; arguments as in :func:`count_stages`."""
+    stages = count_stages(codebook_size, num_stages)
+    return tuple(codebook_size) if isinstance(codebook_size, Sequence) else (codebook_size,) * stages
+
+
+def largest_size(codebook_size: int | Sequence[int]) -> int:
+    """The most codes that a stage has."""
+    return max(codebook_size) if isinstance(codebook_size, Sequence) else codebook_size
+
+
+def check_codes(codes: Tensor, num_stages: int, codebook_size: int | Sequence[int], unused: bool = False) -> None:
     """``codes`` must be integers ``(..., depth)``, ``1 ≤ depth ≤ num_stages``, from 0 to below ``codebook_size``.
 
-    If ``unused``, -1 is allowed and stands for a stage that is not used.
+    ``codebook_size`` is that of all stages, or one for each. If ``unused``, -1 is allowed and stands for a stage that
+    is not used.
     """
     is_tensor("codes", codes)
     if codes.dim() == 0 or not 1 <= codes.shape[-1] <= num_stages:
@@ -119,15 +152,21 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int, unused: bool
         )
     if codes.dtype.is_floating_point or codes.dtype.is_complex or codes.dtype == torch.bool:
         raise ValueError(f"expected integer codes, got {codes.dtype}")
-    if has_values(codes) and codes.numel():
-        low, high = (int(value) for value in codes.long().aminmax())
-        least = -1 if unused else 0
-        if low < least or high >= codebook_size:
+    if not has_values(codes) or not codes.numel():
+        return
+    least, also = (-1, ", or -1 for a stage that is not used") if unused else (0, "")
+    parts: list[tuple[str, Tensor, int]]
+    sizes = codebook_size if isinstance(codebook_size, Sequence) else (codebook_size,)
+    if len(set(sizes)) == 1:
+        parts = [("", codes, sizes[0])]
+    else:
+        columns = zip(codes.unbind(-1), sizes, strict=False)
+        parts = [(f" of stage {stage}", column, size) for stage, (column, size) in enumerate(columns, start=1)]
+    for where, part, size in parts:
+        low, high = (int(value) for value in part.long().aminmax())
+        if low < least or high >= size:
             wrong = low if low < least else high
-            also = ", or -1 for a stage that is not used" if unused else ""
-            raise ValueError(
-                f"codes must be from 0 to {codebook_size - 1} (codebook_size={codebook_size}){also}, got {wrong}"
-            )
+            raise ValueError(f"codes{where} must be from 0 to {size - 1} (codebook_size={size}){also}, got {wrong}")
 
 
 def has_values(tensor: Tensor) -> bool:

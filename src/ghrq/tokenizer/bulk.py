@@ -15,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ghrq.data.tables import CODES_COLUMN, TableLayout, VectorTable, batch_rows, check_distinct, hash_ids, open_writer
+from ghrq.data.tables import (
+    CODES_COLUMN,
+    TableLayout,
+    VectorTable,
+    batch_rows,
+    check_distinct,
+    hash_ids,
+    manifest,
+    open_writer,
+)
 from ghrq.data.tables.columns import listed, place
 from ghrq.ids import collisions
 from ghrq.system import files
@@ -167,14 +176,19 @@ def resolve(
 
 
 def write_codes(
-    path: Path, table: VectorTable, codes: Codes, tokenizer: "Tokenizer", progress: Progress = SILENT
+    path: Path,
+    table: VectorTable,
+    codes: Codes,
+    tokenizer: "Tokenizer",
+    policy: collisions.Policy,
+    progress: Progress = SILENT,
 ) -> None:
     """Write ``codes (rows, N)`` and the ids of the table, in the format of ``path``'s extension.
 
-    Parquet also gets the fingerprint of the tokenizer, for :func:`check_made_by`.
+    Parquet also gets a manifest, see :mod:`ghrq.data.tables.manifest`. ``policy`` is how collisions were resolved.
     """
-    manifest = {"tokenizer": tokenizer.fingerprint}
-    layout = TableLayout(table.id_name, CODES_COLUMN, codes.shape[1], np.int32, table.rows, manifest)
+    about = manifest.describe(tokenizer.fingerprint, policy, tokenizer.vocabulary(policy).sizes)
+    layout = TableLayout(table.id_name, CODES_COLUMN, codes.shape[1], np.int32, table.rows, about)
     first = 0
     with open_writer(path, layout) as writer, progress.patient_bar("writing", table.rows, "rows") as bar:
         for ids in table.ids(2**17):
@@ -185,13 +199,7 @@ def write_codes(
 
 def check_made_by(codes: VectorTable, tokenizer: "Tokenizer") -> bool:
     """Raise an error if another tokenizer made these codes. Returns whether the file says which one did."""
-    made_by = codes.manifest.get("tokenizer")
-    if made_by is not None and made_by != tokenizer.fingerprint:
-        raise UserError(
-            f"{codes.path} holds IDs of the tokenizer {str(made_by)[:12]}, but this one is "
-            f"{tokenizer.fingerprint[:12]}: name the tokenizer that made them, or encode the items again"
-        )
-    return made_by is not None
+    return manifest.check_made_by(codes.manifest, tokenizer.fingerprint, codes.path)
 
 
 def decode(
@@ -203,7 +211,7 @@ def decode(
     the number of codes to use, by default all.
     """
     check_made_by(table, tokenizer)
-    stages, size = tokenizer.quantizer_.num_stages, tokenizer.quantizer_.codebook_size
+    stages, sizes = tokenizer.quantizer_.num_stages, np.array(tokenizer.quantizer_.sizes)
     if table.dim > stages + 1:
         raise UserError(f"{table.path} has {table.dim} codes a row, the tokenizer {stages}: use the one that made them")
     depth = min(table.dim, stages) if depth is None else depth
@@ -214,11 +222,11 @@ def decode(
     with open_writer(path, layout) as writer, progress.patient_bar("decoding", table.rows, "vectors") as bar:
         for ids, given in table.batches(batch_rows(tokenizer.n_features_in_)):
             codes = given[:, :depth]
-            wrong = np.flatnonzero(((codes < 0) | (codes >= size)).any(axis=1))
+            wrong = np.flatnonzero(((codes < 0) | (codes >= sizes[:depth])).any(axis=1))
             if len(wrong):
-                row = int(wrong[0])
+                row, most = int(wrong[0]), " and ".join(map(str, dict.fromkeys((sizes - 1).tolist())))
                 raise UserError(
-                    f"{place(table.path, first + row)} has codes {codes[row].tolist()}, expected 0 to {size - 1}: "
+                    f"{place(table.path, first + row)} has codes {codes[row].tolist()}, expected 0 to {most}: "
                     "use the tokenizer that made them"
                 )
             writer.write(ids, tokenizer.decode(codes.astype(np.int64)))
@@ -233,6 +241,42 @@ def reconstruction_error(tokenizer: "Tokenizer", vectors: Vectors, seed: int = 0
     x = vectors[np.sort(rows)].astype(np.float64)
     lost = np.square(x - tokenizer.decode(tokenizer.encode(x.astype(np.float32)))).mean()
     return float(lost / max(x.var(axis=0).mean(), np.finfo(np.float64).tiny))
+
+
+def fit_error(tokenizer: "Tokenizer", vectors: Vectors, seed: int = 0) -> dict[str, float] | None:
+    """The mean squared error to expect of rows like ``vectors (n, dim)`` that were not in the fit, and the variance.
+
+    Codes fit the rows they are means of more closely than others. Without its own row, a code of n rows would be
+    ``n / (n - 1)`` times as far from it: the error is that of the rows of the fit, times the square of this for the
+    code of each stage (at most 1.5 a stage: a row that is alone in a code would have another one). On embeddings of
+    products it is within 5 % of the error of other rows. The codes of an autoencoder are no means: ``None``.
+    """
+    if tokenizer.engine != "kmeans":
+        return None
+    codes = tokenizer.encode(vectors)
+    rows = np.sort(np.random.default_rng(seed).permutation(len(vectors))[:_MEASURED_ROWS])
+    x, chosen = vectors[rows].astype(np.float64), codes[rows]
+    lost = np.square(x - tokenizer.decode(chosen)).mean(axis=1)
+    for stage, column in enumerate(chosen.T):
+        members = np.bincount(codes[:, stage])[column]
+        lost *= np.square(np.minimum(members / np.maximum(members - 1.0, 0.1), 1.5))
+    return {"error": float(lost.mean()), "variance": float(x.var(axis=0).mean())}
+
+
+def squared_error(tokenizer: "Tokenizer", table: VectorTable) -> float:
+    """Mean squared error of decoded vectors of a table, on a random sample."""
+    x = _measured(table)
+    return float(np.square(x - tokenizer.decode(tokenizer.encode(x.astype(np.float32)))).mean())
+
+
+def variance(table: VectorTable) -> float:
+    """Mean variance of the numbers of the vectors of a table, on a random sample."""
+    return float(_measured(table).var(axis=0).mean())
+
+
+def _measured(table: VectorTable) -> npt.NDArray[np.float64]:
+    rows = np.random.default_rng(0).permutation(table.rows)[:_MEASURED_ROWS]
+    return table.take(np.sort(rows)).astype(np.float64)
 
 
 def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
@@ -286,4 +330,4 @@ def encode_range(tokenizer: "Tokenizer", table: VectorTable, size: int, start: i
 
 
 def _smallest(tokenizer: "Tokenizer") -> np.dtype[Any]:
-    return np.min_scalar_type(tokenizer.quantizer_.codebook_size - 1)
+    return np.min_scalar_type(max(tokenizer.quantizer_.sizes) - 1)

@@ -15,6 +15,7 @@ from torch import Tensor
 from ghrq.data.arrays import ArrayRows
 from ghrq.geometry.kmeans import POINTS_PER_CODE
 from ghrq.optim import RiemannianAdam
+from ghrq.system.checks import largest_size
 from ghrq.system.errors import DivergedError
 from ghrq.system.progress import make_progress
 from ghrq.tokenizer.model import EngineName, LinearPlusMLP, Model, Settings
@@ -155,11 +156,13 @@ def _start_by_kmeans(model: Model, settings: Settings, rows: ArrayRows, random: 
     """Initialize codebooks and scale of the quantizer by k-means."""
     drawn = _sample(settings, rows, random)
     with make_progress().patient_bar("k-means", settings.num_stages, "stages") as bar:
-        model.quantizer.initialize(model.latent(drawn), iterations=settings.iterations, each_stage=bar.advance)
+        model.quantizer.initialize(
+            model.latent(drawn), iterations=settings.iterations, each_stage=bar.advance, balance=settings.balance
+        )
 
 
 def _sample(settings: Settings, rows: ArrayRows, random: np.random.Generator) -> Tensor:
     """As many random rows as k-means can use, ``(n, features)``."""
-    most = POINTS_PER_CODE * settings.codebook_size
+    most = POINTS_PER_CODE * largest_size(settings.codebook_size)
     few = rows.count <= most
     return rows.take(slice(None) if few else np.sort(random.choice(rows.count, most, replace=False)))

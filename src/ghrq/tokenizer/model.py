@@ -13,7 +13,7 @@ from ghrq.nets.mlp import MLP
 from ghrq.quantizer import KINDS, ResidualQuantizer
 from ghrq.quantizer.kinds import Kind
 from ghrq.system import memory
-from ghrq.system.checks import at_least, inside, one_of
+from ghrq.system.checks import at_least, count_stages, inside, is_bool, one_of
 from ghrq.system.pretrained import digest
 from ghrq.tokenizer.standard import Standard
 
@@ -30,7 +30,7 @@ class Settings:
 
     kind: Kind
     num_stages: int
-    codebook_size: int
+    codebook_size: int | list[int]
     engine: EngineName
     curvature: float
     standardize: bool
@@ -46,20 +46,26 @@ class Settings:
     commitment_weight: float = 0.25
     codebook_rate: float | None = None
     reconstruction_weight: float = 1.0
+    balance: bool = False
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
         one_of("engine", self.engine, get_args(EngineName))
-        for name in ("num_stages", "codebook_size", "iterations", "latent_dim", "epochs", "batch_size"):
+        for name in ("iterations", "latent_dim", "epochs", "batch_size"):
             at_least(name, getattr(self, name), 1, whole=True)
+        object.__setattr__(self, "num_stages", count_stages(self.codebook_size, self.num_stages))
+        if isinstance(self.codebook_size, Sequence):
+            object.__setattr__(self, "codebook_size", list(self.codebook_size))  # as JSON has it
         for name in ("curvature", "learning_rate", "quantizer_weight", "commitment_weight", "reconstruction_weight"):
             at_least(name, getattr(self, name), 0)
         if self.codebook_rate is not None:
             at_least("codebook_rate", self.codebook_rate, 0)
         at_least("seed", self.seed, 0, whole=True)
         inside("radius", self.radius, 0.0, 1.0)
-        if not isinstance(self.standardize, bool):
-            raise ValueError(f"standardize must be True or False, got {self.standardize!r}")
+        for name in ("standardize", "balance"):
+            is_bool(name, getattr(self, name))
+        if self.balance and self.engine == "rq-vae":
+            raise ValueError('balance=True is of k-means, which engine="rq-vae" does not start from: leave one out')
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
             raise ValueError(f"hidden must be a list of layer sizes such as (512, 256, 128), got {self.hidden!r}")
         for size in self.hidden:

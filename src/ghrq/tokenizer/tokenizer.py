@@ -19,7 +19,7 @@ from ghrq.ids import Policy, Vocabulary
 from ghrq.quantizer import ResidualQuantizer
 from ghrq.quantizer.kinds import Kind
 from ghrq.system import pretrained
-from ghrq.system.checks import at_least, check_codes, one_of
+from ghrq.system.checks import at_least, check_codes, largest_size, one_of
 from ghrq.system.errors import UserError
 from ghrq.system.progress import make_progress
 from ghrq.tokenizer.engines import ENGINES, Engine
@@ -45,8 +45,9 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
     Args:
         kind: of the quantizer: ``"ghrq"``, ``"calibrated"``, ``"naive"``, ``"hra-only"``, ``"dhste-only"`` or
             ``"euclidean"``. ``"calibrated"`` differs from ``"ghrq"`` in the training of an autoencoder only.
-        num_stages: number of codes of each vector.
-        codebook_size: number of codes of each stage; ``fit`` needs at least as many rows.
+        num_stages: number of codes of each vector; by default as many as there are sizes, or 4.
+        codebook_size: number of codes of each stage: one for all, or a list with one for each, ``[64, 256, 1024]``.
+            ``fit`` needs at least as many rows.
         engine: ``"kmeans"``, residual k-means on the ball (seconds to minutes for 100,000 vectors), or
             ``"autoencoder"``, a network trained around the quantizer (RQ-VAE), about five times as long. It fits the
             rows of ``fit`` more closely, and other rows no better. ``"rq-vae"`` is that of the paper, for comparison:
@@ -69,6 +70,10 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         commitment_weight: of the commitment in the quantizer's loss.
         codebook_rate: learning rate of the codebooks in the autoencoder; by default the same as ``learning_rate``.
         reconstruction_weight: of the mean squared error in the autoencoder's loss.
+        balance: fit the codebooks by balanced k-means: each code is the centre of nearly as many rows as any other of
+            its stage. Only the codebooks are balanced: a row still gets its nearest code, whatever the others get, so
+            codes are chosen about equally often by rows like those of ``fit``. ``partial_fit`` and the training of
+            the autoencoder go on from there without it.
         seed: the same seed and rows give the same tokenizer. The global random state is neither used nor changed.
 
     Attributes:
@@ -76,7 +81,9 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         n_samples_seen_: number of rows it was fitted on.
         quantizer_: the :class:`ghrq.ResidualQuantizer`; :meth:`latent` gives its input.
         tie_break_size_: number of codes of the tie-break token, the most items that can share a tuple: 256, or
-            codebook_size if that is larger, unless you set another one or ``ghrq fit`` needs more. It is saved.
+            the largest codebook_size if that is more, unless you set another one or ``ghrq fit`` needs more. Saved.
+        fit_error_: what ``ghrq fit`` expects of further rows of the same kind, for ``ghrq drift``, see
+            :func:`ghrq.tokenizer.bulk.fit_error`; else ``None``. It is saved.
 
     """
 
@@ -85,6 +92,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
     model_: Model
     n_features_in_: int
     tie_break_size_: int
+    fit_error_: dict[str, float] | None
     _fitted: Settings
     _engine: Engine | None
 
@@ -92,8 +100,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         self,
         *,
         kind: Kind = "ghrq",
-        num_stages: int = 4,
-        codebook_size: int = 256,
+        num_stages: int | None = None,
+        codebook_size: int | Sequence[int] = 256,
         engine: EngineName = "kmeans",
         curvature: float = 1.0,
         radius: float = 0.5,
@@ -108,6 +116,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         commitment_weight: float = 0.25,
         codebook_rate: float | None = None,
         reconstruction_weight: float = 1.0,
+        balance: bool = False,
         seed: int = 0,
     ) -> None:
         self.kind = kind
@@ -127,6 +136,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         self.commitment_weight = commitment_weight
         self.codebook_rate = codebook_rate
         self.reconstruction_weight = reconstruction_weight
+        self.balance = balance
         self.seed = seed
 
     # --- fitting -------------------------------------------------------------------------------------------
@@ -154,13 +164,15 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             self._engine = self._engine or ENGINES[settings.engine](self.model_, settings)
             self._engine.update(rows, random)
         self.model_.seen += rows.count
+        self.fit_error_ = None
         return self
 
     def _learn(self, table: Any, whole: bool) -> "Tokenizer":
         settings, rows = self._settings(), as_rows(table)
-        if rows.count < settings.codebook_size:
+        largest = largest_size(settings.codebook_size)
+        if rows.count < largest:
             raise UserError(
-                f"codebook_size={settings.codebook_size} codes need at least as many rows to start from, got "
+                f"codebook_size={largest} codes need at least as many rows to start from, got "
                 f"n_samples={rows.count}: pass more rows, or lower codebook_size"
             )
         random = np.random.default_rng([settings.seed, 0])
@@ -173,7 +185,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         validate_data(self, _names(table, rows), reset=True, skip_check_array=True)
         model.seen += rows.count
         self.model_, self._fitted, self._engine = model.eval(), settings, engine
-        self.tie_break_size_ = max(_TIE_BREAK_SIZE, settings.codebook_size)
+        self.tie_break_size_ = max(_TIE_BREAK_SIZE, largest)
+        self.fit_error_ = None
         return self
 
     # --- encode, decode ------------------------------------------------------------------------------------
@@ -222,7 +235,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         ``collisions`` is how equal tuples are resolved: with ``"append"`` the last stage is the tie-break token.
         """
         one_of("collisions", collisions, get_args(Policy))
-        sizes = [self.quantizer_.codebook_size] * self.quantizer_.num_stages
+        sizes = list(self.quantizer_.sizes)
         tie_break = collisions == "append"
         return Vocabulary.of([*sizes, self.tie_break_size_] if tie_break else sizes, tie_break)
 
@@ -230,7 +243,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         codes = ids.detach().cpu() if isinstance(ids, Tensor) else torch.from_numpy(np.array(ids))
         if codes.dim() != 2:
             raise UserError(f"expected codes of shape (n, depth), got shape {tuple(codes.shape)}")
-        check_codes(codes, self.quantizer_.num_stages, self.quantizer_.codebook_size)  # -1 is no code of an ID
+        check_codes(codes, self.quantizer_.num_stages, self.quantizer_.sizes)  # -1 is no code of an ID
         parts = []
         with make_progress().patient_bar("decoding", len(codes), "rows") as bar, torch.no_grad():
             for part in codes.split(_DECODE_ROWS):
@@ -261,6 +274,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else list(names),
             "tie_break_size": self.tie_break_size_,
+            "fit_error": self.fit_error_,
         }
         pretrained.save(Path(folder), self._format, config, self.model_.state_dict(), force)
 
@@ -275,9 +289,10 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             with _random_state(np.random.default_rng(0)):
                 model = Model(config["n_features"], settings)
             pretrained.set_weights(model, weights, Path(folder))
-            tie_break = config.get("tie_break_size", max(_TIE_BREAK_SIZE, settings.codebook_size))  # not in ghrq 0.1.0
+            least = max(_TIE_BREAK_SIZE, largest_size(settings.codebook_size))
+            tie_break = config.get("tie_break_size", least)  # not in ghrq 0.1.0
             at_least("tie_break_size", tie_break, 1, whole=True)
-            names = _feature_names(config)
+            names, fit_error = _feature_names(config), _fit_error(config)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise pretrained.not_fitting(Path(folder), cls._format, error) from error
         own = {"curvature": model.quantizer.curvature, "aggregation": model.quantizer.aggregation}
@@ -292,7 +307,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         if names is not None:
             tokenizer.feature_names_in_ = np.array(names, dtype=object)
         tokenizer.model_, tokenizer._fitted, tokenizer._engine = model.eval(), settings, None
-        tokenizer.tie_break_size_ = tie_break
+        tokenizer.tie_break_size_, tokenizer.fit_error_ = tie_break, fit_error
         return tokenizer
 
     _load = load
@@ -357,6 +372,18 @@ def _feature_names(config: dict[str, Any]) -> list[str] | None:
     if len(names) != config["n_features"]:
         raise ValueError(f"feature_names has {len(names)} names, expected {config['n_features']}")
     return names
+
+
+def _fit_error(config: dict[str, Any]) -> dict[str, float] | None:
+    """The error of the fit out of a saved config, if it has one."""
+    found: Any = config.get("fit_error")
+    if found is None:
+        return None
+    if not isinstance(found, dict) or set(found) != {"error", "variance"}:
+        raise ValueError("fit_error is not a table of error and variance")
+    for name, value in found.items():
+        at_least(f"{name} of fit_error", value, 0)
+    return found
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor
 Batch = TypeVar("Batch")
 
 # Batches whose rows are sorted by length together.
-_BUCKETS = 16
+_BUCKETS = 64
 
 
 def shuffled(rows: int, batch: int, seed: int, take: Callable[[Tensor], Batch]) -> Callable[[int], Iterator[Batch]]:

@@ -295,8 +295,12 @@ def test_the_guide_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     )
     values = {}
     for example in examples:
-        if not any(name in example for name in ("embed_texts", "model")):  # they need a trained model
+        if not any(name in example for name in ("embed_texts", "Recommender", "export_onnx")):  # they need a model
             exec(compile(example, str(guide), "exec"), values)
     out = capsys.readouterr().out
     assert out.startswith("30 users, 60 items, 400 orders\nfollowers {'recall@10': ")
     assert values["data"].texts[30] == "Item 30. nice"
+    written = pa.parquet.read_table("users.parquet").to_pylist()
+    assert sum(len(row["history"]) for row in written) == 400
+    mine = next(row for row in written if row["user_id"] == rows["customer"][0])
+    assert mine["history"] == rows["sku"][rows["customer"] == rows["customer"][0]].tolist()

@@ -13,7 +13,16 @@ from ghrq.system.errors import require
 require("pyarrow", "tokenizer")
 
 from ghrq.data.tables.duplicates import check_distinct, hash_ids  # noqa: E402
-from ghrq.data.tables.table import CODES_COLUMN, OnBad, VectorTable, batch_rows, open_codes, open_source, open_table  # noqa: E402
+from ghrq.data.tables.table import (  # noqa: E402
+    CODES_COLUMN,
+    OnBad,
+    VectorTable,
+    batch_rows,
+    open_codes,
+    open_source,
+    open_table,
+    read_ids_column,
+)
 from ghrq.data.tables.write import FORMATS, TableLayout, open_writer, write_skipped  # noqa: E402
 
 __all__ = [
@@ -29,5 +38,6 @@ __all__ = [
     "open_source",
     "open_table",
     "open_writer",
+    "read_ids_column",
     "write_skipped",
 ]

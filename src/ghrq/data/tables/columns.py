@@ -181,6 +181,8 @@ def _checked_text(array: Any, kind: Any) -> Any:
 
 def text_array(path: Path, array: Any, name: str) -> Any:
     """Labels as an Arrow array of text; a list, such as a path of categories, becomes one text joined by ``' > '``."""
+    if _holds_vectors(array.type):
+        raise UserError(f"{path}: column {name!r} holds vectors ({array.type}), which are no labels: name another")
     try:
         if _is_list(array.type):
             array = pc.binary_join(array.cast(pa.list_(pa.string())), " > ")

@@ -27,18 +27,23 @@ def hash_ids(ids: Any) -> Hashes:
     """
     if pa.types.is_integer(ids.type):
         return np.asarray(ids.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False).view(np.uint64)
+    bounds, data = letters(ids)
+    lengths = np.diff(bounds)
+    position = np.arange(len(data)) - np.repeat(bounds[:-1], lengths)
+    longest = int(lengths.max(initial=0))
+    weights = _weights(1 << max(longest, 1).bit_length())
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(data.astype(np.uint64) * weights[position])))
+    # With the length: otherwise a text and the same text followed by zero bytes would be equal.
+    return sums[bounds[1:]] - sums[bounds[:-1]] + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def letters(ids: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """The bytes of all texts of an Arrow array one after the other, and the ``n + 1`` bounds between them, from 0."""
     ids = ids.cast(pa.large_string())
     _, offsets, data = ids.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
-    lengths = np.diff(bounds)
-    letters = np.frombuffer(data, dtype=np.uint8)[bounds[0] : bounds[-1]] if bounds[-1] else np.empty(0, np.uint8)
-    position = np.arange(len(letters)) - np.repeat(bounds[:-1] - bounds[0], lengths)
-    longest = int(lengths.max(initial=0))
-    weights = _weights(1 << max(longest, 1).bit_length())
-    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(letters.astype(np.uint64) * weights[position])))
-    ends = bounds - bounds[0]
-    # With the length: otherwise a text and the same text followed by zero bytes would be equal.
-    return sums[ends[1:]] - sums[ends[:-1]] + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    found = np.frombuffer(data, dtype=np.uint8)[bounds[0] : bounds[-1]] if bounds[-1] else np.empty(0, np.uint8)
+    return bounds - bounds[0], found
 
 
 def check_distinct(table: "VectorTable", hashes: Hashes, size: int = 65536) -> None:

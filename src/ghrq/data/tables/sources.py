@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
-from ghrq.system import files
+from ghrq.data.tables import manifest
 from ghrq.system.errors import UserError
-from ghrq.system.inputs import InputFile, one_line
+from ghrq.system.inputs import InputFile
 from ghrq.system.memory import check_room
 
 # Rows read at once.
@@ -24,9 +24,6 @@ _COPIES = 3
 
 # Bytes of the read buffer of a Parquet column; without one, Parquet reads a whole row group into memory.
 _BUFFER = 2**20
-
-MANIFEST = b"ghrq"
-"""The key of Parquet's metadata under which ghrq writes a JSON object, such as which tokenizer made the codes."""
 
 # The name that the one column of a .npy file gets.
 ARRAY_COLUMN = "values"
@@ -39,7 +36,7 @@ class Source(Protocol):
     schema: Any
     """Names and Arrow types of all columns, as :meth:`read` gives them."""
     manifest: dict[str, Any]
-    """What ghrq wrote about the file into it, see :data:`MANIFEST`; empty if nothing."""
+    """What ghrq wrote about the file into it, see :mod:`ghrq.data.tables.manifest`; empty if nothing."""
 
     @property
     def rows(self) -> int:
@@ -58,26 +55,28 @@ class ParquetSource:
 
     def __init__(self, path: Path) -> None:
         self.path, paths = path, [path]
-        self.manifest: dict[str, Any] = {}
         if os.path.isdir(path):  # unlike the method of Path, no error for a name that is too long
             paths = sorted(part for part in path.glob("*.parquet") if not part.name.startswith((".", "_")))
             if not paths:
                 raise UserError(f"the folder {path} has no *.parquet in it: name a table, or a folder of its parts")
         self._parts: list[tuple[InputFile, list[int]]] = []  # with the rows of each row group
+        manifests: list[dict[str, Any]] = []
         for part in map(InputFile, paths):
             with part.reading("parquet"), self._open(part) as file:
                 schema = pa.schema([(field.name, _decoded(field.type)) for field in file.schema_arrow])
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-                manifest = _manifest(part.path, file.metadata.metadata)
+                manifests.append(manifest.read(part.path, file.metadata.metadata, file.schema_arrow, sum(groups)))
             if min(groups, default=0) < 0:
                 raise UserError(f"{part.path} is damaged, it claims {min(groups)} rows: write or copy it again")
             if self._parts and not schema.equals(self.schema):
                 raise UserError(f"{part.path} has other columns than {paths[0]}: parts of a table need the same")
-            if self._parts and manifest.get("tokenizer") != self.manifest.get("tokenizer"):
+            if manifests[-1].get("tokenizer") != manifests[0].get("tokenizer"):
                 raise UserError(f"{part.path} was made by another tokenizer than {paths[0]}: parts need the same")
+            if len(paths) > 1 and manifests[-1].get("retired"):
+                raise UserError(f"{part.path} has retired items, which a part of a table cannot have: name it alone")
             self.schema: Any = schema
-            self.manifest = manifest
             self._parts.append((part, groups))
+        self.manifest = manifest.shared(manifests)
         *self.cuts, self.rows = accumulate((rows for _, groups in self._parts for rows in groups), initial=0)
 
     def read(self, names: Sequence[str], start: int = 0) -> Iterator[Any]:
@@ -156,16 +155,6 @@ def _check_batch_fits(path: Path, metadata: Any, groups: Sequence[int], names: S
         rows = min(group.num_rows, ROWS_READ)
         needed = _COPIES * 8 * numbers * rows // max(group.num_rows, 1)
         check_room(needed, f"{path}: reading {rows:,} rows", "write it with shorter lists")
-
-
-def _manifest(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
-    try:
-        found = files.parse_json((metadata or {}).get(MANIFEST, b"{}"))
-    except ValueError as error:
-        raise UserError(f"{path}: its metadata are damaged ({one_line(error)}): write or copy it again") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: its metadata are damaged, they hold no JSON object: write or copy it again")
-    return found
 
 
 def _decoded(kind: Any) -> Any:

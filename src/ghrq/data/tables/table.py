@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ghrq.data.tables import columns
+from ghrq.data.tables import columns, manifest
 from ghrq.data.tables.columns import Numbers
 from ghrq.data.tables.sources import ARRAY_COLUMN, ArraySource, ParquetSource, Source
 from ghrq.data.tables.text import CsvSource, JsonLinesSource
 from ghrq.system.errors import UserError
+from ghrq.system.inputs import InputFile
 from ghrq.system.progress import Progress
 
 ROW_COLUMN = "row"
@@ -76,6 +77,7 @@ class VectorTable:
         on_bad: OnBad = "stop",
         progress: Progress = SILENT,
         title_column: str | None = None,
+        retired: bool = False,
     ) -> None:
         self._source, self.path, self.dtype = source, source.path, np.dtype(dtype)
         self.manifest = source.manifest
@@ -90,7 +92,10 @@ class VectorTable:
         self.column = ",".join(self._vectors)
         if self.column == CODES_COLUMN and "tokenizer" in self.manifest and self.dtype.kind == "f":
             raise UserError(f"{self.path} holds the IDs of 'ghrq encode', not embeddings: name the table of embeddings")
-        self.rows = source.rows
+        self.rows, self._first = source.rows, 0  # retired items are the last rows of a file
+        if "rows" in self.manifest and self.dtype.kind == "i":
+            self.rows = self.manifest["retired" if retired else "rows"]
+            self._first = self.manifest["rows"] if retired else 0
         if not self.rows:
             raise UserError(f"{self.path} is empty: expected a table with at least one row")
         self.skipped: list[SkippedRow] = []
@@ -102,10 +107,21 @@ class VectorTable:
         self.dim = int(columns.matrix(self._where(0), first, self._vectors, None, self.dtype).shape[1])
 
     def batches(self, size: int, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
-        """The rows from ``start`` to before ``stop`` (by default all) in batches of ``size``, the last smaller."""
+        """The rows from ``start`` to before ``stop`` (by default all) in batches of ``size``, the last smaller.
+
+        After all rows of a file of IDs with a manifest, another checksum than that of the manifest is an error.
+        """
+        whole = start == 0 and (stop is None or stop >= self.rows)
+        expected = self.manifest.get("retired_content" if self._first else "content") if whole else None
+        read = None if expected is None or self.dtype.kind != "i" else manifest.Content()
         for rows, records in self._records(self._names, size, start, stop):
             vectors = columns.matrix(self._where(rows[0]), records, self._vectors, self.dim, self.dtype)
-            yield Batch(self._ids_of(records, rows), vectors)
+            batch = Batch(self._ids_of(records, rows), vectors)
+            if read is not None:
+                read.add(*batch)
+            yield batch
+        if read is not None and expected is not None:
+            manifest.check_content(self.path, expected, read)
 
     def ids(self, size: int) -> Iterator[Any]:
         """Only the ids; the vectors are not read where the format allows it."""
@@ -115,6 +131,11 @@ class VectorTable:
             return
         for rows, records in self._records([self._id], size, 0, None):
             yield self._ids_of(records, rows)
+
+    def require_ids(self) -> None:
+        """Raise an error if there are none."""
+        if not self.has_ids:
+            raise UserError(f"{self.path} has no ids of items: give a .parquet, .csv or .jsonl that has them")
 
     def likely_ids(self) -> str | None:
         """A column that is called as ids usually are, and could be used as such; ``None`` if there is none."""
@@ -176,7 +197,7 @@ class VectorTable:
 
     def row_numbers(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The numbers that ``rows`` of this table have in the file: there the skipped rows count, too."""
-        return rows + np.searchsorted(self._gaps, rows, side="right")
+        return rows + np.searchsorted(self._gaps, rows, side="right") + self._first
 
     @property
     def _names(self) -> list[str]:
@@ -293,20 +314,59 @@ def open_table(
     return VectorTable(source, column, id_column, label_column, dtype, on_bad, progress, title_column)
 
 
-def open_codes(path: str | os.PathLike[str]) -> VectorTable:
-    """Open a table of codes as ``ghrq encode`` writes it, in any of its formats; its vectors are the codes, int32."""
+def open_codes(
+    path: str | os.PathLike[str],
+    label_column: str | None = None,
+    title_column: str | None = None,
+    retired: bool = False,
+) -> VectorTable:
+    """Open a table of codes as ``ghrq encode`` writes it, in any of its formats; its vectors are the codes, int32.
+
+    Columns of labels and titles are there only if somebody has added them. ``retired``: of the retired items instead of
+    those in use; ``manifest["retired"]`` of the others says how many.
+    """
     path = Path(path)
     source = open_source(path, ())
     if isinstance(source, ArraySource):
-        return open_table(path, dtype=np.int32)
+        return open_table(path, None, None, label_column, np.int32, title_column=title_column)
     names = source.schema.names
     counted = (f"{CODE_COLUMN}_{stage}" for stage in itertools.count(1))
     codes = [CODES_COLUMN] if CODES_COLUMN in names else list(itertools.takewhile(lambda name: name in names, counted))
-    others = [name for name in names if name not in codes]
+    ids = [name for name in names if name not in codes]
     if not codes:
         shown = columns.listed(names)
         raise UserError(f"{path} has no column {CODES_COLUMN!r} but {shown}: expected a file of 'ghrq encode'")
-    return open_table(path, ",".join(codes), others[0] if others else None, dtype=np.int32)
+    id_column = ids[0] if ids else None
+    if not isinstance(source, ParquetSource):
+        return open_table(path, ",".join(codes), id_column, label_column, np.int32, title_column=title_column)
+    return VectorTable(
+        source, ",".join(codes), id_column, label_column, np.int32, title_column=title_column, retired=retired
+    )
+
+
+def read_ids_column(path: Path, name: str | None) -> Any:
+    """All ids of a file, an Arrow array: a column of a table, or the lines of a ``.txt``.
+
+    The column is ``name`` if there is one of that name, else the only column, or one that is called as ids usually are.
+    """
+    if path.suffix.lower() == ".txt":
+        with InputFile(path).reading("text"):
+            lines = path.read_text("utf-8").splitlines()
+        return pa.array([line.strip() for line in lines if line.strip()], pa.large_string())
+    names = open_source(path, ()).schema.names
+    usual = [column for column in names if column.lower() in columns.USUAL_IDS]
+    likely = names if len(names) == 1 else usual[:1]
+    if name not in names and not likely:
+        raise UserError(f"{path} has no column {name or 'of ids'!r}: name it with --id, one of {columns.listed(names)}")
+    chosen = name if name is not None and name in names else likely[0]
+    source, first, parts = open_source(path, {chosen}), 0, []
+    for batch in source.read([chosen]):
+        where = columns.Where(path, first, "fix or remove that row")
+        parts.append(columns.id_array(where, batch.column(0), chosen))
+        first += len(batch)
+    if not parts:
+        raise UserError(f"{path} is empty: expected at least one id")
+    return pa.chunked_array(parts).combine_chunks()
 
 
 def open_source(path: Path, text: Collection[str]) -> Source:

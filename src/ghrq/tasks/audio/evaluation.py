@@ -69,7 +69,7 @@ def bitrates(codec: AudioCodec, codes: Sequence[Tensor], depths: Sequence[int]) 
     ``codes (frames, num_stages)`` are those of recordings. The entropy is that of all of them together. Files are
     written, header and checksums included.
     """
-    size, kilo = codec.quantizer.codebook_size, codec.frame_rate / 1000.0
+    size, kilo = codec.config.codes, codec.frame_rate / 1000.0
     bits = entropies(torch.cat(list(codes)), size)
     frames = sum(len(each) for each in codes)
     found = {

@@ -1,6 +1,7 @@
 """Signs that a codec collapses while it trains, with the stage and the likely cause."""
 
 from ghrq.quantizer.diagnosis import FEW_CODES, Diagnosis
+from ghrq.system.checks import largest_size
 
 OFFSET = 0.3
 """The offset of healthy latents is below: see :class:`ghrq.quantizer.diagnosis.Diagnosis`."""
@@ -39,7 +40,7 @@ class Health:
 
 def signs_of_collapse(found: Diagnosis) -> dict[str, str]:
     """What is wrong with a quantizer, by name: the stage and the likely cause."""
-    signs, errors, size = {}, found.residual_error, found.codebook_size
+    signs, errors, size = {}, found.residual_error, largest_size(found.codebook_size)
     if found.offset > OFFSET:
         signs["offset"] = (
             f"before stage 1, {found.offset:.2f} of the median norm of the latents is common to all (healthy: below "

@@ -56,10 +56,11 @@ class Audio(Task):
             _trained(recipe)
         codec, o = recipe.codec, recipe.optimizer
         vectors = o.start_crops * round(o.crop * codec.sample_rate) // codec.hop
-        if vectors < recipe.quantizer.codebook_size:
+        codes = AudioCodecConfig(**codec.model_dump(), quantizer=recipe.quantizer).codes
+        if vectors < codes:
             raise UserError(
                 f"optimizer.start_crops={o.start_crops} give {vectors} vectors, too few for "
-                f"{recipe.quantizer.codebook_size} codes: take more, or longer ones (optimizer.crop)"
+                f"{codes} codes: take more, or longer ones (optimizer.crop)"
             )
 
     def stages(self) -> Iterator[Stage]:

@@ -21,6 +21,7 @@ from ghrq.quantizer import kmeans_start
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system import files, processes
+from ghrq.system.checks import largest_size
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress, make_progress
 from ghrq.tasks.image import evaluation
@@ -75,7 +76,7 @@ class Image(Task):
         train, quantizer = _load(recipe.data).train, recipe.quantizer
         pixels, positions = train.pixels[:_START_IMAGES], math.prod(grid_of(*train.size))
         count = len(pixels) * positions
-        if quantizer.start == "kmeans" and count < quantizer.codebook_size:
+        if quantizer.start == "kmeans" and count < largest_size(quantizer.codebook_size):
             raise UserError(
                 f"{len(pixels)} images give {count} vectors, too few for {quantizer.codebook_size} codes: take more "
                 "or larger images (data.size), a smaller quantizer.codebook_size, or quantizer.start=random"
@@ -197,7 +198,7 @@ class Image(Task):
         def codes(progress: Progress | None = None) -> Tensor:
             """Of the training images, in the smallest type that holds them; encoded once, when first needed."""
             if not encoded:
-                small = torch.uint8 if self.recipe.quantizer.codebook_size <= 256 else torch.int32
+                small = torch.uint8 if max(self.tokenizer.quantizer.sizes) <= 256 else torch.int32
                 encoded.append(self.tokenizer.encode(train.pixels, progress).to(small))
             return encoded[0]
 

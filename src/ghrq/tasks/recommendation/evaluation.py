@@ -1,6 +1,8 @@
 """The numbers of a trained recommender on the test targets, in both protocols, and what a run leaves for its report."""
 
 import time
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import safetensors.torch
@@ -17,14 +19,15 @@ from ghrq.metrics.next_item_baselines import (
     by_popularity,
     by_sum,
     choose,
-    followers,
     rank_items,
 )
-from ghrq.models.recommender import Recommender, Way
+from ghrq.models.followers import Followers
+from ghrq.models.recommender import Recommender
+from ghrq.models.recommender_ranking import Way
 from ghrq.system import files
 from ghrq.system.progress import Progress
-from ghrq.tasks.recommendation.item_ids import ItemIds
-from ghrq.tasks.recommendation.recipe import RecommendationEvaluation
+from ghrq.tasks.recommendation.item_ids import ItemIds, load
+from ghrq.tasks.recommendation.recipe import RecommendationData, RecommendationEvaluation
 from ghrq.tokenizer import Tokenizer
 from ghrq.training.run import Run
 
@@ -39,13 +42,8 @@ _SHOWN_USERS, _SHOWN_ITEMS = 5, 5
 
 # What validation chooses from for the baselines: decays of older items, weights of the neighbours beside the followers.
 _DECAYS, _WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.1, 0.25, 0.5, 1.0)
-
-
-def ways_of(model: Recommender) -> list[Way]:
-    """How the model can rank, the best way last."""
-    if len(model.config.outputs) == 2:
-        return ["codes", "reranked", "items", "hybrid"]
-    return [model.config.outputs[0]]
+# And for a model's memory: its share beside the item head, and the weight of texts beside both; with so many users.
+_MEMORY_SHARES, _TEXT_WEIGHTS, _MEMORY_USERS = (0.35, 0.5, 0.7), (1.0, 3.0), 2000
 
 
 def test_scores(
@@ -57,27 +55,31 @@ def test_scores(
     slices = popularity_slices(target, counts)
     scores: dict[str, Any] = {"users": len(target), "seconds": {}, "test": {}, "slices": {}}
     kept: dict[str, Tensor] = {}
-    for way in ways_of(model):
-        scores["test"][way] = {}
-        for protocol, exclude in PROTOCOLS.items():
-            begun = time.monotonic()
-            found = model.rank(
-                histories, max(KS), by=way, exclude_seen=exclude, beam=settings.beam, progress=progress
-            ).items
-            scores["seconds"][f"{way}.{protocol}"] = time.monotonic() - begun
-            scores["test"][way][protocol] = evaluate(found, target, counts, KS)
-            kept[f"{way}.{protocol}"] = ranks(found, target).to(torch.int16)
+    ways = model.ways
+    scores |= {"test": {way: {} for way in ways}}
+    for protocol, exclude in PROTOCOLS.items():
+        begun = time.monotonic()
+        found = model.rank_by_each(
+            histories, max(KS), ways, exclude_seen=exclude, beam=settings.beam, progress=progress
+        )
+        scores["seconds"][protocol] = time.monotonic() - begun
+        for way in ways:
+            scores["test"][way][protocol] = evaluate(found[way].items, target, counts, KS)
+            kept[f"{way}.{protocol}"] = ranks(found[way].items, target).to(torch.int16)
+    for way in ways:
         scores["slices"][way] = [_of_slice(each, kept[f"{way}.unseen"]) for each in slices]
     files.write(run.folder / RANKS, safetensors.torch.save(kept))
     return scores
 
 
-def baseline_scores(data: Interactions, split: Split, settings: RecommendationEvaluation) -> dict[str, Any]:
-    """The same of recommendations without training."""
+@lru_cache(maxsize=2)
+def baseline_scores(source: RecommendationData, settings: RecommendationEvaluation) -> dict[str, Any]:
+    """The same of recommendations without training; the runs of one table share them."""
+    data, split = load(source)
     users, counts, table = (
         _some_users(len(split.test), settings.test_users),
         split.train.counts(),
-        followers(split.train),
+        Followers.counted(split.train),
     )
     histories, target = split.before_test.take(users), split.test[users]
     some = _some_users(len(split.test), settings.validation_users)
@@ -120,7 +122,7 @@ def examples(model: Recommender, data: Interactions, split: Split) -> list[dict[
     names = data.titles or data.items
     users = torch.linspace(0, len(data) - 1, _SHOWN_USERS).long()
     histories = split.before_test.last(_SHOWN_ITEMS)[users]
-    found = model.rank(every_item(split.before_test)[users], _SHOWN_ITEMS, by=ways_of(model)[-1]).items
+    found = model.rank(every_item(split.before_test)[users], _SHOWN_ITEMS, by=model.ways[-1]).items
     return [
         {
             "user": data.users[user],
@@ -136,9 +138,32 @@ def examples(model: Recommender, data: Interactions, split: Split) -> list[dict[
 
 
 def validation_scores(model: Recommender, split: Split, settings: RecommendationEvaluation) -> dict[str, float]:
-    """Recall@10 and NDCG@10 of validation targets, seen items left out, by the best way of the model."""
+    """Recall@10 and NDCG@10 of validation targets, seen items left out, by the best way that was trained."""
+    way = [way for way in model.ways if way != "memory"][-1]
+    return _validated(model, split, settings, way)
+
+
+def tune_memory(model: Recommender, split: Split, settings: RecommendationEvaluation) -> None:
+    """Set the share of the memory and the weight of texts that are best by NDCG@10 of validation targets.
+
+    Seen items are left out.
+    """
+    weights = _TEXT_WEIGHTS if model.config.text_dim else _TEXT_WEIGHTS[:1]
+    fewer = settings.model_copy(update={"validation_users": min(settings.validation_users, _MEMORY_USERS)})
+
+    def use(chosen: tuple[float, float]) -> None:
+        model.config = model.config.model_copy(update={"memory_share": chosen[0], "memory_text": chosen[1]})
+
+    def quality(chosen: tuple[float, float]) -> float:
+        use(chosen)
+        return _validated(model, split, fewer, "memory")["ndcg@10"]
+
+    use(max(product(_MEMORY_SHARES, weights), key=quality))
+
+
+def _validated(model: Recommender, split: Split, settings: RecommendationEvaluation, way: Way) -> dict[str, float]:
     users = _some_users(len(split.validation), settings.validation_users)
-    found = model.rank(every_item(split.train)[users], 10, by=ways_of(model)[-1], beam=20).items
+    found = model.rank(every_item(split.train)[users], 10, by=way, beam=20).items
     recall, ndcg = recall_ndcg(ranks(found, split.validation[users]), 10)
     return {"recall@10": float(recall.mean()), "ndcg@10": float(ndcg.mean())}
 

@@ -18,6 +18,7 @@ from ghrq.data.wheels import data_folder
 from ghrq.ids import resolve_append
 from ghrq.ids.tuples import count_distinct
 from ghrq.metrics.baselines import random_codes
+from ghrq.system.checks import stage_sizes
 from ghrq.system.errors import UserError
 from ghrq.system.inputs import InputFile
 from ghrq.system.progress import make_progress
@@ -56,7 +57,10 @@ def load(data: RecommendationData) -> tuple[Interactions, Split]:
             title=data.title or None,
             text=data.text,
             vectors=data.vectors or None,
+            embeddings=Path(data.embeddings) if data.embeddings else None,
             core=data.core,
+            on_bad=data.on_bad,
+            progress=make_progress(),
         )
     else:
         raise UserError(f"data.source: there is no {source}: name a table of orders, or the folder {BEAUTY}")
@@ -85,16 +89,16 @@ def ids_of(recipe: RecommendationRecipe, data: Interactions, tokenizer: Tokenize
         return None
     if tokenizer is not None:
         assert data.vectors is not None
-        codes, size = torch.from_numpy(tokenizer.encode(data.vectors.numpy())), quantizer.codebook_size
+        codes, sizes = torch.from_numpy(tokenizer.encode(data.vectors.numpy())), tokenizer.quantizer_.sizes
     elif settings.source == "random":
-        size = quantizer.codebook_size
-        codes = random_codes(len(data.items), size, quantizer.num_stages, recipe.seed)
+        sizes = stage_sizes(quantizer.codebook_size, quantizer.num_stages)
+        codes = random_codes(len(data.items), sizes, quantizer.num_stages, recipe.seed)
     else:
         codes = _published(Path(settings.file) if settings.file else _beauty() / LETTER, len(data.items))
-        size = int(codes.max()) + 1
+        sizes = stage_sizes(int(codes.max()) + 1, codes.shape[1])
     whole = resolve_append(codes)
     tie_break = max(settings.tie_break, int(whole[:, -1].max()) + 1)
-    return ItemIds(whole, (*(size,) * codes.shape[1], tie_break), count_distinct(codes) / len(codes))
+    return ItemIds(whole, (*sizes, tie_break), count_distinct(codes) / len(codes))
 
 
 def _published(path: Path, count: int) -> Tensor:

@@ -42,24 +42,27 @@ class RecommenderLosses(nn.Module):
     def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The losses of sequences ``items (B, T + 1)``, -1 where one has ended, in nats an item."""
         items, model = batch["items"], self.recommender
-        inputs, targets = items[:, :-1], items[:, 1:]
-        there = targets >= 0
-        states, target = model.states(inputs, self.item_dropout)[there], targets[there]
+        vectors = model.embed(items.clamp(min=0), self.item_dropout)
+        there = items[:, 1:] >= 0
+        states, target = model.encoder(vectors[:, :-1]), items[:, 1:][there]
         losses = {}
         if self.trie is not None:
             assert isinstance(model.decoder, CodeDecoder)
             self.trie = self.trie.to(target.device)
-            scores = model.decoder.log_probability(states, model.codes[target], self.paths[target], self.trie)
+            scores = model.decoder.log_probability(states[there], model.codes[target], self.paths[target], self.trie)
             losses["codes"] = -scores.mean()
         if "items" in model.config.outputs:
-            losses["items"] = self._sampled_softmax(states, target)
+            losses["items"] = self._sampled_softmax(states[there], target, vectors[:, 1:][there])
         return {"loss": torch.stack(list(losses.values())).sum(), **losses}
 
-    def _sampled_softmax(self, states: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy of ``target (R,)`` against shared negatives, corrected for how few of all items these are."""
+    def _sampled_softmax(self, states: Tensor, target: Tensor, vectors: Tensor) -> Tensor:
+        """Cross-entropy of ``target (R,)``, whose vectors are ``(R, width)``, against shared negatives.
+
+        It is corrected for how few of all items these are.
+        """
         drawn = self.known[torch.randint(len(self.known), (self.negatives,), device=target.device)]
         model, correction = self.recommender, math.log(max(1, len(self.known) - 1) / self.negatives)
-        right = (states * model.embed(target, self.item_dropout)).sum(-1, keepdim=True)
+        right = (states * vectors).sum(-1, keepdim=True)
         wrong = states @ model.embed(drawn, self.item_dropout).T + correction
         wrong = wrong.masked_fill(drawn == target.unsqueeze(1), -torch.inf)
         return (torch.cat((right, wrong), dim=1).logsumexp(1) - right.squeeze(1)).mean()

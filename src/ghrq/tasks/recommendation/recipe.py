@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from ghrq.data.tables import OnBad
 from ghrq.models.recommender_network import Generator, Input, Output
 from ghrq.quantizer.kinds import Kind
-from ghrq.system.settings import Count, Positive, Rate, Section, Share
+from ghrq.system.settings import Count, Positive, Rate, Section, Share, StagedSection, StageSizes
 from ghrq.tokenizer.model import EngineName
 from ghrq.training.recipe import Recipe, Transformer
 
@@ -35,13 +36,17 @@ class RecommendationData(Section):
     title: str = ""
     """Column of the table of items with what to show."""
     vectors: str = ""
-    """Column of the table of items with the text embeddings."""
+    """Column of the table of items with the text embeddings; ``emb_*`` for several."""
+    embeddings: PathText = ""
+    """The file of the embeddings if they are in no column of the items: a table, or a ``.npy`` with a row for each."""
     text: tuple[str, ...] = ()
     """Columns of the table of items that describe an item; by default the title."""
     encoder: str = ""
     """Where there are no embeddings: the sentence-transformers model that makes them of the texts."""
     core: Count = 0
     """Of a table of orders: leave out users and items with fewer events, again and again until all have so many."""
+    on_bad: OnBad = "stop"
+    """Of a table of orders: ``skip`` leaves out rows of orders and items that cannot be used, and counts them."""
 
 
 class Ids(Section):
@@ -56,15 +61,15 @@ class Ids(Section):
     """Codes of the tie-break token, at least: the most items that may share a tuple, later ones included."""
 
 
-class ItemQuantizer(Section):
+class ItemQuantizer(StagedSection):
     """The tokenizer of the text embeddings, see :class:`ghrq.Tokenizer`."""
 
     kind: Kind = "ghrq"
-    num_stages: Positive = 4
-    codebook_size: Annotated[int, Field(ge=2)] = 256
+    codebook_size: StageSizes = 256
     engine: EngineName = "kmeans"
     radius: Annotated[float, Field(gt=0, lt=1)] = 0.5
     iterations: Positive = 10
+    balance: bool = False
     hidden: tuple[Positive, ...] = (512, 256, 128)
     """Of the autoencoder and the RQ-VAE, as are the next ones."""
     latent_dim: Positive = 256
@@ -93,8 +98,11 @@ class RecommenderSection(Transformer):
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = ("codes", "text", "item")
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = ("codes", "items")
     generator: Generator = "states"
-    item_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the items whose own embedding is left out in a step; without it new items cannot be recommended."""
+    item_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the items whose own embedding is left out in a step, so that the item head can do without. Known items
+    are found less often then."""
+    memory: bool = True
+    """Whether a model that predicts items remembers which items came after which in training."""
     negatives: Positive = 512
     """Items drawn for each batch that all targets are compared with."""
     rate: Rate = 1e-3

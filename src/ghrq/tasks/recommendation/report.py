@@ -61,7 +61,7 @@ def _baselines(way: str) -> list[Baseline]:
 
 
 def _table(title: str, way: str, protocol: str, note: str, **others: Any) -> Table:
-    only: Mapping[str, Sequence[Any]] = {} if way == "items" else _WITH_CODES
+    only: Mapping[str, Sequence[Any]] = {} if way in ("items", "memory") else _WITH_CODES
     baselines: list[Baseline | str] = [RANDOM, LETTER, *_baselines(way)]
     return Table(title, _columns(way, protocol), only=only, baselines=baselines, note=note, **others)
 
@@ -75,6 +75,14 @@ ITEMS = _table(
     "The item head, and SASRec", "items", "all", f"{_ALL} SASRec: item embeddings only, with the same sampled softmax."
 )
 ITEMS_UNSEEN = _table("The item head, and SASRec, seen items removed", "items", "unseen", _UNSEEN)
+MEMORY = _table(
+    "With the memory of what followed what",
+    "memory",
+    "all",
+    f"{_ALL} Both log-probabilities, that of the item mixed with how often it followed the history's items in "
+    "training; shares chosen on validation targets. SASRec has the same memory.",
+)
+MEMORY_UNSEEN = _table("With the memory, seen items removed", "memory", "unseen", _UNSEEN)
 
 IDS = Table(
     "IDs (tables 3, 7 and 8)",
@@ -110,7 +118,7 @@ SLICES = Table(
     "By popularity of the target, seen items removed",
     [
         column
-        for way in ("codes", "items", "hybrid")
+        for way in ("codes", "items", "hybrid", "memory")
         for column in (
             Column(f"{way}: cold R@50", _of_slice(way, "cold", "recall@50"), ".4f", "highest"),
             Column("n", _of_slice(way, "cold", "users"), ".0f", aside=True),
@@ -148,9 +156,9 @@ class Differences:
     @staticmethod
     def _rows(ours: Group, other: Group) -> Iterator[Row]:
         mine, theirs = _ranks(ours), _ranks(other)
-        pairs = [(way, way) for way in ("codes", "items", "hybrid")]
+        pairs = [(way, way) for way in ("codes", "items", "hybrid", "memory")]
         if other.kind == SASREC:
-            pairs = [("codes", "items"), ("items", "items"), ("hybrid", "items")]
+            pairs = [("codes", "items"), ("items", "items"), ("hybrid", "items"), ("memory", "memory")]
         for way, beside in pairs:
             a, b = mine.get(f"{way}.unseen"), theirs.get(f"{beside}.unseen")
             if a is None or b is None or a.shape[1] != b.shape[1]:
@@ -173,6 +181,8 @@ TABLES: Sequence[Any] = (
     HYBRID_UNSEEN,
     ITEMS,
     ITEMS_UNSEEN,
+    MEMORY,
+    MEMORY_UNSEEN,
     RERANKED,
     DIFFERENCES,
     SLICES,
@@ -195,7 +205,7 @@ CURVES = (
 def page(title: str, study: StudyResults) -> Page:
     """The page of a study."""
     main = CODES.fill(study)
-    both, alone = HYBRID_UNSEEN.fill(study), ITEMS_UNSEEN.fill(study)
+    both, alone, remembered = (table.fill(study) for table in (HYBRID_UNSEEN, ITEMS_UNSEEN, MEMORY_UNSEEN))
     return Page(
         title,
         "Semantic IDs as what a recommender generates, kind by kind, beside baselines",
@@ -203,10 +213,12 @@ def page(title: str, study: StudyResults) -> Page:
             what_was_run(study, "recommendation"),
             *what_came_out(main, "Recall@10 of generated codes (" + _ALL.rstrip(".").lower() + ")"),
             *what_came_out(alone, "Recall@10 of whole items, seen ones removed"),
+            *what_came_out(remembered, "Recall@10 with the memory, seen items removed"),
         ],
         [
             PageSection("Generating codes", [main, CODES_UNSEEN.fill(study), RERANKED.fill(study)]),
             PageSection("With the item head", [HYBRID.fill(study), both, ITEMS.fill(study), alone]),
+            PageSection("With a memory", [MEMORY.fill(study), remembered]),
             PageSection("Who wins", [DIFFERENCES.fill(study)]),
             PageSection("Rare and new items", [Gallery(list(popularity_figures(study))), SLICES.fill(study)]),
             PageSection("The IDs", [IDS.fill(study)]),
@@ -220,7 +232,7 @@ def page(title: str, study: StudyResults) -> Page:
     )
 
 
-_WAYS = {"codes": "generated codes", "items": "the item head", "hybrid": "both"}
+_WAYS = {"codes": "generated codes", "items": "the item head", "hybrid": "both", "memory": "both and the memory"}
 
 
 def popularity_figures(study: StudyResults) -> Iterator[Figure]:

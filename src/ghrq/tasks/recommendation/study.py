@@ -12,14 +12,9 @@ _SOURCES: Mapping[Label, Mapping[str, Any]] = {
     "ghrq": {"quantizer.kind": "ghrq"},
     "naive": {"quantizer.kind": "naive"},
     "euclidean": {"quantizer.kind": "euclidean"},
+    SASREC: {"ids.source": "none", "recommender.inputs": ["item"], "recommender.outputs": ["items"]},
     RANDOM: {"ids.source": "random"},
     LETTER: {"ids.source": "published"},
-    SASREC: {
-        "ids.source": "none",
-        "recommender.inputs": ["item"],
-        "recommender.outputs": ["items"],
-        "recommender.item_dropout": 0.0,
-    },
 }
 _ABLATIONS: Mapping[Label, Mapping[str, Any]] = {
     kind: {"quantizer.kind": kind} for kind in ("hra-only", "dhste-only", "calibrated")

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from ghrq.data.interactions import Interactions
+from ghrq.models.followers import Followers
 from ghrq.models.recommender import Recommender
 from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system import processes
+from ghrq.system.checks import largest_size
 from ghrq.system.errors import UserError, require
 from ghrq.system.progress import Progress
 from ghrq.tasks.recommendation import evaluation
@@ -66,10 +68,10 @@ class Recommendation(Task):
             if (settings.inputs, settings.outputs) != (("codes",), ("codes",)):
                 raise UserError('recommender.generator=t5: set recommender.inputs and recommender.outputs to ["codes"]')
             require("transformers", "rec")
-        if recipe.ids.source == "tokenizer" and len(data.items) < recipe.quantizer.codebook_size:
+        if recipe.ids.source == "tokenizer" and len(data.items) < largest_size(recipe.quantizer.codebook_size):
             raise UserError(
                 f"quantizer.codebook_size = {recipe.quantizer.codebook_size}: {len(data.items)} items are too few for "
-                "so many codes"
+                f"so many codes: set it to some {max(2, len(data.items) // 8)}, and quantizer.num_stages to 3"
             )
         if int(split.train.lengths.max()) < 2:
             raise UserError("no user has two items to train with (and two more for validation and test): more orders")
@@ -82,6 +84,8 @@ class Recommendation(Task):
         model = KeepBest(self._losses(), self.recommender)
         yield self._stage(model)
         self.recommender = model.best.eval()
+        if self.recommender.memory is not None:
+            evaluation.tune_memory(self.recommender, self.split, self.recipe.evaluation)
 
     def models(self) -> dict[str, nn.Module]:
         """``recommender``; the tokenizer is in the folder ``tokenizer`` of the run."""
@@ -91,10 +95,10 @@ class Recommendation(Task):
         """Everything that the tables and the report show."""
         settings = self.recipe.evaluation
         scores = evaluation.test_scores(self.recommender, self.split, settings, self.run, progress)
-        way = evaluation.ways_of(self.recommender)[-1]
+        way = self.recommender.ways[-1]
         best = scores["test"][way]["unseen"]
         results = {"recall@10": best["recall@10"], "ndcg@10": best["ndcg@10"], "way": way, **scores}
-        results["baselines"] = evaluation.baseline_scores(self.data, self.split, settings)
+        results["baselines"] = evaluation.baseline_scores(self.recipe.data, settings)
         if self.ids is not None:
             results["ids"] = evaluation.id_scores(self.ids, self.tokenizer, self.data.vectors)
         return results | {"examples": evaluation.examples(self.recommender, self.data, self.split)}
@@ -116,15 +120,19 @@ class Recommendation(Task):
     def _losses(self) -> RecommenderLosses | T5Losses:
         settings, data = self.recipe.recommender, self.data
         text = data.vectors if "text" in settings.inputs else None
+        memory = Followers.counted(self.split.train) if settings.memory and "items" in settings.outputs else None
         config = RecommenderConfig(
             keys=tuple(data.items),
             titles=tuple(data.titles or ()),
             sizes=() if self.ids is None else self.ids.sizes,
             text_dim=0 if text is None else text.shape[1],
+            pairs=0 if memory is None else len(memory.items),
             **settings.model_dump(include=set(RecommenderConfig.model_fields)),
         )
         codes = None if self.ids is None else self.ids.codes
         self.recommender = Recommender(config, codes, text, self.split.train.counts() > 0)
+        if memory is not None and self.recommender.memory is not None:
+            self.recommender.memory.load_state_dict(memory.state_dict())
         if settings.generator == "t5":
             return T5Losses(self.recommender)
         return RecommenderLosses(self.recommender, settings.negatives, settings.item_dropout)

@@ -1,5 +1,6 @@
 """WordNet: embed the noun hierarchy, quantize it, and measure how much of the hierarchy the codes keep."""
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from ghrq.optim import RiemannianAdam, RiemannianSGD
 from ghrq.quantizer import ball_units, kmeans_start
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
+from ghrq.system.checks import stage_sizes
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 from ghrq.tasks.wordnet.losses import AncestorLoss, ContrastiveLosses
@@ -66,7 +68,8 @@ class WordNet(Task):
                 glove.find(recipe.evaluation.glove)
         except FileNotFoundError as error:
             raise UserError(f"evaluation.glove: {error}") from error
-        tuples, count = recipe.quantizer.codebook_size**recipe.quantizer.num_stages, len(nouns.names)
+        sizes = stage_sizes(recipe.quantizer.codebook_size, recipe.quantizer.num_stages)
+        tuples, count = math.prod(sizes), len(nouns.names)
         if tuples < count and (recipe.quantizer.kind == "random" or recipe.quantizer.collisions == "reassign"):
             raise UserError(
                 f"quantizer.codebook_size = {recipe.quantizer.codebook_size}: {tuples:,} tuples are not enough for "
