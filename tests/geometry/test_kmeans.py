@@ -88,7 +88,7 @@ def test_the_start_pays_in_many_dimensions(c):
         v = topics[torch.randint(200, (6000,))] + 0.5 * torch.randn(6000, 160) * torch.exp(-torch.arange(160) / 40)
         x = to_ball(v * (0.5 / v.norm(dim=1).median()), c)[0]
         found += left_after(x, 3, c, lambda r: kmeans(r, 64, c))
-        plain += left_after(x, 3, c, lambda r: module._rounds(r, r[torch.randperm(len(r))[:64]], c, 20)[0])
+        plain += left_after(x, 3, c, lambda r: module._rounds(r, r[torch.randperm(len(r))[:64]], c, 20, False)[0])
     assert found < 0.95 * plain
 
 
