@@ -2,7 +2,6 @@
 
 import http.client
 import re
-import signal
 import threading
 
 import numpy as np
@@ -119,7 +118,7 @@ def test_serve_on_this_machine(ghrq, folder, monkeypatch):
             ask.start()
             self.handle_request()
             ask.join()
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt  # not a signal: a job in the background ignores SIGINT
 
     def get(port):
         connection = http.client.HTTPConnection("localhost", port, timeout=20)
