@@ -124,6 +124,18 @@ def test_a_mel_distance_that_stands_still_is_told() -> None:
 def test_too_few_crops_to_start_from(voices: Path) -> None:
     with pytest.raises(UserError, match="start_crops=1 give 12 vectors"):
         Audio.check(small(voices, "optimizer.start_crops=1"))
+    Audio.check(small(voices, "optimizer.start_crops=1", "quantizer.start=random"))
+
+
+@pytest.mark.slow
+def test_codes_begin_as_the_recipe_says(voices: Path, tmp_path: Path) -> None:
+    largest = []
+    for start in ("random", "kmeans"):
+        train(small(voices, f"quantizer.start={start}", "optimizer.steps=0"), tmp_path / start)
+        codebooks = AudioCodec.from_pretrained(tmp_path / start / "models/codec").quantizer.codebooks
+        largest.append(float(codebooks.detach().norm(dim=-1).max()))
+    assert largest[0] == pytest.approx(0.5, abs=0.02), "random codes have radii up to 0.5"
+    assert largest[1] != pytest.approx(largest[0], abs=0.02)
 
 
 @pytest.mark.slow

@@ -103,11 +103,11 @@ class AudioRecipe(Recipe):
 
     start: Annotated[str, AfterValidator(_absolute_if_there)] = ""
     """A trained codec of the same sizes to go on from: its folder or name. If empty, training begins with principal
-    components and k-means."""
+    components, and ``quantizer.start`` decides how codes begin."""
 
     data: SpeechData = SpeechData()
     codec: AudioCodecSizes = AudioCodecSizes()
-    quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12)
+    quantizer: QuantizerConfig = QuantizerConfig(kind="calibrated", codebook_size=1024, num_stages=12, start="kmeans")
     losses: Weights = Weights()
     adversary: Adversary | None = None
     optimizer: CodecTraining = CodecTraining()

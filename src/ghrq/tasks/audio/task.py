@@ -54,13 +54,15 @@ class Audio(Task):
         _load(recipe.data.source)
         if recipe.start:
             _trained(recipe)
+        if recipe.quantizer.start == "random":
+            return
         codec, o = recipe.codec, recipe.optimizer
         vectors = o.start_crops * round(o.crop * codec.sample_rate) // codec.hop
         codes = AudioCodecConfig(**codec.model_dump(), quantizer=recipe.quantizer).codes
         if vectors < codes:
             raise UserError(
                 f"optimizer.start_crops={o.start_crops} give {vectors} vectors, too few for "
-                f"{codes} codes: take more, or longer ones (optimizer.crop)"
+                f"{codes} codes: take more, or longer ones (optimizer.crop), or quantizer.start=random"
             )
 
     def stages(self) -> Iterator[Stage]:
@@ -117,7 +119,7 @@ class Audio(Task):
 
     @torch.no_grad()
     def _start(self, progress: Progress) -> None:
-        """A trained codec, or principal components and k-means."""
+        """A trained codec; or principal components, and codes from k-means or at random."""
         codec = self.codec
         if self.recipe.start:
             trained = _trained(self.recipe)
@@ -127,7 +129,8 @@ class Audio(Task):
         wave = self._crops(self.speech.train).random(self.recipe.optimizer.start_crops, self.recipe.seed, 0, _START)
         wave = wave.to(codec.quantizer.codebooks.device)
         codec.network.start(wave)
-        kmeans_start(codec.quantizer, codec.latents(wave), progress)
+        if self.recipe.quantizer.start == "kmeans":
+            kmeans_start(codec.quantizer, codec.latents(wave), progress)
 
 
 class _Validation:
