@@ -89,10 +89,12 @@ def test_a_beam_over_everything_ranks_as_plain_scores_do(by, exclude_seen):
         assert found.items[row].tolist() == wanted.indices.tolist()
 
 
+@pytest.mark.parametrize("new", [[], [3, 17]])
 @pytest.mark.parametrize("beam", [0, N])
 @pytest.mark.parametrize("outputs", [("codes", "items"), ("items",)])
-def test_the_memory_is_mixed_with_the_item_head(beam, outputs):
+def test_the_memory_is_mixed_with_the_item_head(beam, outputs, new):
     model, bought = with_memory(outputs=outputs)
+    model.known[new] = False
     given = histories()
     found = model.rank(given, 9, beam=beam, exclude_seen=False)
     for row, history in enumerate(given):
@@ -108,7 +110,11 @@ def test_the_memory_is_mixed_with_the_item_head(beam, outputs):
         text = torch.nn.functional.normalize(model.text, dim=1)
         whole = sum(0.7**age * text[item] for age, item in enumerate(reversed(items)))
         near = torch.cosine_similarity(text, whole[None])
-        scores = (0.6 * by_items.exp() + 0.4 * recalled).log() + 0.3 * by_codes + 1.5 * near
+        chance = 0.6 * by_items.exp() + 0.4 * recalled
+        for item in new:  # as likely as the five items with the nearest texts, if that is more
+            others = sorted(set(range(N)) - set(new), key=lambda other: -float(text[item] @ text[other]))
+            chance[item] = max(chance[item], sum(chance[other] for other in others[:5]) / 5)
+        scores = chance.log() + 0.3 * by_codes + 1.5 * near
         wanted = scores.topk(9)
         torch.testing.assert_close(found.scores[row], wanted.values, rtol=1e-4, atol=1e-4)
         assert found.items[row].tolist() == wanted.indices.tolist()

@@ -149,14 +149,15 @@ class RecommenderRanking(RecommenderNetwork):
     ) -> dict[Way, Ranked]:
         found: dict[Way, Ranked] = {}
         states = self._last_states(histories)
-        by_items = None if vectors is None else _masked((states @ vectors.T).log_softmax(-1), mask)
-        if by_items is not None and "items" in ways:
-            found["items"] = _top(by_items, k)
+        by_items = None if vectors is None else (states @ vectors.T).log_softmax(-1)
         recalled = None
         if by_items is not None and "memory" in ways:
-            recalled = self._recalled(histories, by_items)
+            recalled = _masked(self._recalled(histories, by_items), mask)
             if "codes" not in self.config.outputs:
                 found["memory"] = _top(recalled, k)
+        by_items = None if by_items is None else _masked(by_items, mask)
+        if by_items is not None and "items" in ways:
+            found["items"] = _top(by_items, k)
         if "codes" not in self.config.outputs:
             return found
         if set(ways) == {"items"}:
@@ -219,17 +220,22 @@ class RecommenderRanking(RecommenderNetwork):
     def _recalled(self, histories: Tensor, by_items: Tensor) -> Tensor:
         """``(B, n)``: log-probabilities of items, mixed with those of the memory, and how near their texts are.
 
-        Where ``by_items (B, n)`` is minus infinity, it stays.
+        An item that does not occur in the training data follows nothing, and its own vector was never learned: it is as
+        likely as the items with the nearest texts are on average, if that is more.
         """
         assert self.memory is not None
         config = self.config
         followed = self.memory.probabilities(histories, config.memory_decay)
-        scores = (by_items.exp() * (1.0 - config.memory_share) + followed * config.memory_share).log()
+        chance = by_items.exp() * (1.0 - config.memory_share) + followed * config.memory_share
+        new, near = self._nearest_known
+        if len(new):
+            chance[:, new] = torch.maximum(chance[:, new], chance[:, near].mean(-1))
+        scores = chance.log()
         if config.text_dim and config.memory_text:
             weight = decayed(histories, config.memory_decay)
             texts = F.embedding_bag(histories.clamp(min=0), self._directions, per_sample_weights=weight, mode="sum")
             scores += config.memory_text * (F.normalize(texts, dim=1) @ self._directions.T)
-        return scores.masked_fill_(by_items.isneginf(), -torch.inf)
+        return scores
 
     def _all_by_codes(self, states: Tensor) -> Tensor:
         """``(B, n)``: the log-probabilities of the codes of all items."""
