@@ -4,7 +4,7 @@
 >>> ranked = rank_items(score, split.before_test, k=50, exclude_seen=True)
 
 A :data:`Score` may be any function of the users, so a model's scores of the whole catalogue are ranked in the same way.
-Figures on Amazon Beauty are in ``docs/recommendation.md``.
+Figures on Amazon Beauty are in ``docs/results/recommendation.md``.
 """
 
 from collections.abc import Callable, Mapping
