@@ -59,6 +59,23 @@ def run(ghrq, folder):
     return explore
 
 
+def test_the_ids_of_the_fit_are_the_default(ghrq, folder, tmp_path):
+    assert ghrq("explore", folder / "tok", "--out", tmp_path / "page.html")[0] == 0
+    assert "Codes of tok" in (tmp_path / "page.html").read_text()
+    (tmp_path / "bare").mkdir()
+    code, _, err = ghrq("explore", tmp_path / "bare", "--out", tmp_path / "other.html")
+    assert code == 2
+    assert "has no ids.parquet: name the file of IDs" in err
+
+
+@pytest.mark.slow
+def test_the_nouns_that_ship_are_shown_by_name(ghrq, tmp_path):
+    code, out, err = ghrq("explore", "wordnet-nouns", "--colour", "kind", "--out", tmp_path / "nouns.html")
+    assert code == 0, err
+    assert "82,115" in out
+    assert (tmp_path / "nouns.html").stat().st_size < 15e6
+
+
 def test_help_has_an_example(ghrq):
     code, out, _ = ghrq("explore", "--help")
     assert code == 0

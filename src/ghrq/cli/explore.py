@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ghrq.cli.options import out_option
-from ghrq.cli.tables import errors_name, load_tokenizer, open_items
+from ghrq.cli.tables import IDS_FILE, errors_name, found_tokenizer, load_tokenizer, open_items
 from ghrq.data.outputs import check_output
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 
 def explore(
-    tokenizer: Annotated[Path, typer.Argument(metavar="TOKENIZER", help="A folder that 'ghrq fit' wrote.")],
-    ids: Annotated[Path, typer.Argument(help="IDs that 'ghrq encode' wrote.")],
+    tokenizer: Annotated[
+        Path, typer.Argument(metavar="TOKENIZER", help="A folder that 'ghrq fit' wrote, or wordnet-nouns.")
+    ],
+    ids: Annotated[
+        Path | None, typer.Argument(help="IDs that 'ghrq encode' wrote; by default those that 'ghrq fit' did.")
+    ] = None,
     out: Annotated[Path | None, out_option("File for the page, .html.")] = None,
     label: Annotated[
         str | None, typer.Option(help="What items are called: a column of --items, or of IDS. By default their ids.")
@@ -51,7 +55,8 @@ def explore(
 
     \b
     Examples:
-      ghrq explore tok/ tok/ids.parquet --items items.parquet --label title --colour category --out page.html
+      ghrq explore wordnet-nouns --colour kind --serve      # 82,115 nouns of WordNet, which come with ghrq
+      ghrq explore tok/ --items items.parquet --label title --colour category --out page.html
       ghrq explore tok/ ids.parquet --label title --out page.html      # ids.parquet has a column of titles
       ghrq explore tok/ ids.parquet --compare flat/ flat-ids.parquet --serve
     """  # noqa: D301
@@ -59,6 +64,12 @@ def explore(
     from ghrq.report.explorer_page import ItemTexts, explorer_page, sample
     from ghrq.tokenizer import bulk
 
+    tokenizer = found_tokenizer(tokenizer)
+    name = (items or ids or tokenizer.resolve()).stem
+    if ids is None:
+        ids = tokenizer / IDS_FILE
+        if tokenizer.is_dir() and not ids.is_file():
+            raise UserError(f"{tokenizer} has no {IDS_FILE}: name the file of IDs that 'ghrq encode' wrote")
     _check(out, serve, items, [column, id_column], [ids, *([items] if items else []), *(compare or ())[1:]])
     progress, options = make_progress(), {"--label": label, "--colour": colour}
     _check_columns(items or ids, options, items is None)
@@ -80,7 +91,7 @@ def explore(
         None if colour is None else [named[row] for named in [source.labels()] for row in shown.tolist()],
         colour or "",
     )
-    html = explorer_page(explored, shown, texts, f"Codes of {(items or ids).stem}", progress)
+    html = explorer_page(explored, shown, texts, f"Codes of {name}", progress)
     sampled = "" if len(shown) == table.rows else f", {len(shown):,} of them on the page, a random sample"
     told = [("items", f"{table.rows:,}{sampled}"), ("size", f"{len(html.encode()) / 1e6:.1f} MB")]
     if out is not None:

@@ -38,11 +38,20 @@ BadRows = Annotated[
 ]
 
 
+def found_tokenizer(name: Path) -> Path:
+    """The folder ``name``, or that of the tokenizer of this name that comes with ghrq."""
+    from ghrq.data.shipped import FOLDER
+
+    restore(name)
+    shipped = FOLDER / name.name
+    return shipped if not name.exists() and len(name.parts) == 1 and shipped.is_dir() else name
+
+
 def load_tokenizer(folder: Path) -> "Tokenizer":
-    """The tokenizer in ``folder``, as 'ghrq fit' wrote it."""
+    """The tokenizer in ``folder``, as 'ghrq fit' wrote it, or the one of this name that comes with ghrq."""
     from ghrq.tokenizer import Tokenizer
 
-    restore(folder)
+    folder = found_tokenizer(folder)
     if not folder.is_dir():
         if folder.exists():
             raise UserError(

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ghrq import __version__
+from ghrq.data import shipped
 from ghrq.data.arrays import ArrayRows, as_rows
 from ghrq.ids import Policy, Vocabulary
 from ghrq.quantizer import ResidualQuantizer
@@ -88,6 +89,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
     """
 
     _format = pretrained.Format("ghrq-tokenizer", "tokenizer")
+    _shipped = shipped.FOLDER
 
     model_: Model
     n_features_in_: int
