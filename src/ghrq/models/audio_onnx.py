@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from ghrq.models.audio_codec import AudioCodec
 from ghrq.models.onnx_file import write_onnx
-from ghrq.system.errors import UserError
 
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 
@@ -40,21 +40,29 @@ def export_onnx(codec: AudioCodec, folder: Path, depth: int | None = None) -> li
     -> ``codes (B, frames, num_stages)`` int64, those of ``codec.encode(wave, beam=1)``.
 
     ``decoder.onnx``: ``codes (B, frames, depth)`` -> ``wave (B, frames · hop)``, of ``depth`` stages, by default all.
+
+    ``frames`` is any multiple of ``codec.alignment``: 1, or the memory of SEANet's LSTM.
     """
-    if codec.config.architecture == "seanet":
-        raise UserError(
-            "a codec of the architecture seanet cannot be exported: its LSTM in pieces has no dynamic length"
-        )
     folder.mkdir(parents=True, exist_ok=True)
-    training, device = codec.training, codec.quantizer.codebooks.device
-    rows, frames = torch.export.Dim("rows", max=_MOST), torch.export.Dim("frames", max=_MOST)
-    wave = torch.zeros(2, _EXAMPLE * codec.hop, device=device)
-    codes = torch.zeros(2, _EXAMPLE, depth or codec.quantizer.num_stages, dtype=torch.int64, device=device)
+    codec = _plain(codec)
+    device, unit = codec.quantizer.codebooks.device, codec.alignment
+    rows, units = torch.export.Dim("rows", max=_MOST), torch.export.Dim("units", max=_MOST // unit)
+    wave = torch.zeros(2, _EXAMPLE * unit * codec.hop, device=device)
+    codes = torch.zeros(2, _EXAMPLE * unit, depth or codec.quantizer.num_stages, dtype=torch.int64, device=device)
     written = [folder / ENCODER, folder / DECODER]
-    codec.eval()
-    try:
-        write_onnx(_Encoder(codec), {"wave": wave}, ({0: rows, 1: codec.hop * frames},), "codes", written[0])
-        write_onnx(_Decoder(codec), {"codes": codes}, ({0: rows, 1: frames},), "wave", written[1])
-    finally:
-        codec.train(training)
+    write_onnx(_Encoder(codec), {"wave": wave}, ({0: rows, 1: unit * codec.hop * units},), "codes", written[0])
+    write_onnx(_Decoder(codec), {"codes": codes}, ({0: rows, 1: unit * units},), "wave", written[1])
     return written
+
+
+def _plain(codec: AudioCodec) -> AudioCodec:
+    """The same codec in eval mode, with plain weights: those of weight norm, computed.
+
+    Made anew: a deep copy shares the classes of its layers with the original, from which weight norm would be removed.
+    """
+    same = AudioCodec(codec.config).to(codec.quantizer.codebooks.device).eval()
+    same.load_state_dict(codec.state_dict())
+    for layer in same.modules():
+        if parametrize.is_parametrized(layer):
+            parametrize.remove_parametrizations(layer, "weight")
+    return same
