@@ -1,4 +1,4 @@
-"""The index as Arrow tables, for engines that read centroids and codes, such as Lance, DuckDB or a program of your own."""
+"""The index as Arrow tables, for engines that read centroids and codes: Lance, DuckDB, or a program of your own."""
 
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple

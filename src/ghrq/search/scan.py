@@ -3,8 +3,8 @@
 Scores are ``‖x‖² - 2⟨q, x⟩``, the squared distance without the term of the query. Two ways give the same numbers:
 
 ``decoded``  the items of a list are decoded, then one matrix product; for every kind of tokenizer;
-``tables``   ``⟨q, x⟩ = Σ_i ⟨q, book_i[code_i]⟩``: products of a query with all codes first, then one look-up a code. Flat
-             tokenizers only. Cheaper for few queries, and for long vectors.
+``tables``   ``⟨q, x⟩ = Σ_i ⟨q, book_i[code_i]⟩``: products of a query with all codes first, then a look-up for each code;
+             for flat tokenizers only. Cheaper for few queries, and for long vectors.
 """
 
 from collections.abc import Iterator
@@ -84,8 +84,10 @@ def _best_of_list(lists: Lists, decoder: Decoder, number: int, queries: Tensor, 
             norms = x.square().sum(1) if norms is None else norms
             scores = torch.addmm(norms, queries, x.T, alpha=-2.0)
         else:
-            assert decoder.sum is not None and norms is not None
-            scores = (F.embedding_bag(decoder.sum.numbers(codes), columns, mode="sum") + norms[:, None]).T.contiguous()
+            assert decoder.sum is not None
+            assert norms is not None
+            looked_up = F.embedding_bag(decoder.sum.numbers(codes), columns, mode="sum")
+            scores = (looked_up + norms[:, None]).T.contiguous()
         top = scores.topk(min(k, len(codes)), dim=1, largest=False)
         found = Best(top.values, top.indices + first)
         if best is not None:
