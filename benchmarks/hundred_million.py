@@ -3,10 +3,10 @@
     python benchmarks/hundred_million.py --rows 1000000               # also compared with the path in memory
     python benchmarks/hundred_million.py --rows 100000000 --folder /big/disk/tmp
 
-Codes are synthetic, 4 of 256, each drawn by a Zipf-Mandelbrot law (weights 1/(r + 20)), and ids are texts. Every step runs
-in a process of its own that may have at most --memory GB of data, and uses the library as a user does: the tie-break token
-for collisions and a file of IDs; 10,000 look-ups each way in that file; `ghrq extend` by a hundredth of the rows.
-Peak memory is the resident set of the process as the system reports it.
+Codes are synthetic, 4 of 256, each drawn by a Zipf-Mandelbrot law (weights 1/(r + 20)), and ids are texts. Every step
+runs in a process of its own that may have at most --memory GB of data, and uses the library as a user does: the
+tie-break token for collisions and a file of IDs; 10,000 look-ups each way in that file; `ghrq extend` by a hundredth of
+the rows. Peak memory is the resident set of the process as the system reports it.
 """
 
 import argparse

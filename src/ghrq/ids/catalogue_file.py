@@ -67,7 +67,7 @@ class CatalogueFile:
 
         A tuple that no item has is a KeyError; one that several items share is a ValueError.
         """
-        tuples = torch.as_tensor(codes).long()
+        tuples = codes.cpu().long() if isinstance(codes, Tensor) else torch.from_numpy(np.array(codes)).long()
         if tuples.dim() != 2 or tuples.shape[1] != self._table.dim:
             raise ValueError(f"expected codes of shape (m, {self._table.dim}), got shape {tuple(tuples.shape)}")
         if not len(tuples):

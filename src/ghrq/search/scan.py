@@ -3,8 +3,8 @@
 Scores are ``‖x‖² - 2⟨q, x⟩``, the squared distance without the term of the query. Two ways give the same numbers:
 
 ``decoded``  the items of a list are decoded, then one matrix product; for every kind of tokenizer;
-``tables``   ``⟨q, x⟩ = Σ_i ⟨q, book_i[code_i]⟩``: products of a query with all codes first, then a look-up for each code;
-             for flat tokenizers only. Cheaper for few queries, and for long vectors.
+``tables``   ``⟨q, x⟩ = Σ_i ⟨q, book_i[code_i]⟩``: products of a query with all codes, then a look-up for each code; only
+             for flat tokenizers. Cheaper for few queries, and for long vectors.
 """
 
 from collections.abc import Iterator
