@@ -69,6 +69,16 @@ def test_distances_are_those_of_a_plain_search(tokenizer, probes, way, monkeypat
     np.testing.assert_allclose(found.distances, own, rtol=1e-4)  # the ids are the items of these distances
 
 
+def test_queries_one_by_one_find_the_same(tokenizer, monkeypatch):
+    codes, queries = tokenizer.encode(vectors()), vectors(9, seed=1)
+    index = CodeIndex(tokenizer, codes)
+    for few, sizes in ((0, 2**21), (99, 2**21), (99, 300)):
+        monkeypatch.setattr(scan, "_FEW", few)
+        monkeypatch.setattr(scan, "_NUMBERS", sizes)
+        found = index.search(queries, 20, 5).distances
+        np.testing.assert_allclose(found, plain_search(tokenizer, codes, queries, 20, 5), rtol=1e-5)
+
+
 def test_lists_in_pieces_give_the_same(tokenizer, monkeypatch):
     codes, queries = tokenizer.encode(vectors()), vectors(9, seed=1)
     index = CodeIndex(tokenizer, codes)

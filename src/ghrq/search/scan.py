@@ -1,13 +1,12 @@
-"""Score the items of some lists for many queries, list by list: a list is read and decoded once for all its queries.
+"""Score the items of some lists for queries. A list is read and decoded once for all its queries, if there are many.
 
 Scores are ``‖x‖² - 2⟨q, x⟩``, the squared distance without the term of the query. Two ways give the same numbers:
 
 ``decoded``  the items of a list are decoded, then one matrix product; for every kind of tokenizer;
-``tables``   ``⟨q, x⟩ = Σ_i ⟨q, book_i[code_i]⟩``: products of a query with all codes, then a look-up for each code; only
-             for flat tokenizers. Cheaper for few queries, and for long vectors.
+``tables``   ``⟨q, x⟩ = Σ_i ⟨q, book_i[code_i]⟩``: products of a query with all codes, then a look-up for each code;
+             only for flat tokenizers. Cheaper for few queries, and for long vectors.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,12 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ghrq.ids.trie import ranges
 from ghrq.search.decoder import Codes, Decoder
 from ghrq.search.lists import Lists
 from ghrq.system.progress import Bar
 
 # Numbers of a piece of a list in memory at once: its decoded vectors, or its scores.
 _NUMBERS = 2**21
+
+# Queries are scanned one by one if there are this many times as many lists to look at.
+_FEW = 4
 
 # Nanoseconds on one core of a server of 2023: to add one number of a decoded vector, for one number of a matrix
 # product, to copy one number of a table, and to look up one code for one query, or one code for all queries.
@@ -39,16 +42,28 @@ class Best(NamedTuple):
 def scan(lists: Lists, decoder: Decoder, queries: Tensor, chosen: Tensor, k: int, bar: Bar) -> Best:
     """The ``k`` best items of the lists ``chosen (m, p)`` for each of ``queries (m, d)``."""
     count, probes = chosen.shape
-    scores = torch.full((count, probes, k), torch.inf)
-    rows = torch.zeros(count, probes, k, dtype=torch.int64)
     tables = _tables(decoder, queries) if tables_are_cheaper(lists, decoder, count, probes) else None
     order = chosen.flatten().argsort(stable=True)
     probed, sizes = chosen.flatten()[order].unique_consecutive(return_counts=True)
+    starts = torch.from_numpy(np.array(lists.starts))
+    if _FEW * count <= len(probed):  # hardly any list is shared: all lists of a query at once
+        parts = []
+        for one in range(count):
+            own = chosen[one].sort().values
+            _, rows = ranges(starts[own], starts[own + 1] - starts[own])
+            table = None if tables is None else tables[one : one + 1]
+            parts.append(_padded(_best_of_rows(lists, decoder, rows, queries[one : one + 1], table, k), k))
+            bar.advance(probes)
+        return Best(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    scores = torch.full((count, probes, k), torch.inf)
+    rows = torch.zeros(count, probes, k, dtype=torch.int64)
     for number, pairs in zip(probed.tolist(), order.split(sizes.tolist()), strict=True):
         owner, place = pairs // probes, pairs % probes
-        found = _best_of_list(lists, decoder, number, queries[owner], None if tables is None else tables[owner], k)
-        width = found.scores.shape[1]
-        scores[owner, place, :width], rows[owner, place, :width] = found
+        inside = torch.arange(int(starts[number]), int(starts[number + 1]))
+        table = None if tables is None else tables[owner]
+        scores[owner, place], rows[owner, place] = _padded(
+            _best_of_rows(lists, decoder, inside, queries[owner], table, k), k
+        )
         bar.advance(len(owner))
     best = scores.flatten(1).topk(k, dim=1, largest=False)
     return Best(best.values, rows.flatten(1).gather(1, best.indices))
@@ -72,13 +87,16 @@ def _tables(decoder: Decoder, queries: Tensor) -> Tensor:
     return queries @ decoder.sum.books.T * -2.0
 
 
-def _best_of_list(lists: Lists, decoder: Decoder, number: int, queries: Tensor, tables: Tensor | None, k: int) -> Best:
-    """The best of one list, at most k, for ``queries (m, d)``, with their ``tables (m, Σ sizes)`` if they are used."""
+def _best_of_rows(lists: Lists, decoder: Decoder, rows: Tensor, queries: Tensor, tables: Tensor | None, k: int) -> Best:
+    """The best of some ``rows (r,)``, at most k, for ``queries (m, d)``, with ``tables (m, Σ sizes)`` if they are used.
+
+    In pieces, so that neither the decoded vectors nor the scores take much memory.
+    """
     best: Best | None = None
     # A real copy: with strides that are not those of one column, look-ups take 15 times as long.
     columns = None if tables is None else tables.T.clone(memory_format=torch.contiguous_format)
-    for first, codes in _pieces(lists, number, max(len(queries), decoder.centre.numel())):
-        norms = None if lists.norms is None else torch.from_numpy(lists.norms[first : first + len(codes)].copy())
+    for part in rows.split(max(1, _NUMBERS // max(queries.shape))):
+        codes, norms = _read(lists, part)
         if columns is None:
             x = decoder(codes)
             norms = x.square().sum(1) if norms is None else norms
@@ -89,7 +107,7 @@ def _best_of_list(lists: Lists, decoder: Decoder, number: int, queries: Tensor, 
             looked_up = F.embedding_bag(decoder.sum.numbers(codes), columns, mode="sum")
             scores = (looked_up + norms[:, None]).T.contiguous()
         top = scores.topk(min(k, len(codes)), dim=1, largest=False)
-        found = Best(top.values, top.indices + first)
+        found = Best(top.values, part[top.indices])
         if best is not None:
             found = Best(*(torch.cat(both, dim=1) for both in zip(best, found, strict=True)))
             top = found.scores.topk(min(k, found.scores.shape[1]), dim=1, largest=False)
@@ -99,12 +117,17 @@ def _best_of_list(lists: Lists, decoder: Decoder, number: int, queries: Tensor, 
     return best
 
 
-def _pieces(lists: Lists, number: int, width: int) -> Iterator[tuple[int, Codes]]:
-    """A list in pieces of at most ``_NUMBERS / width`` items, each with its first row."""
-    start, stop = (int(row) for row in lists.starts[number : number + 2])
-    size = max(1, _NUMBERS // width)
-    for first in range(start, stop, size):
-        yield first, lists.codes[first : min(first + size, stop)]
+def _read(lists: Lists, rows: Tensor) -> tuple[Codes, Tensor | None]:
+    """Codes ``(r, N)`` and norms ``(r,)``, if there are any, of ``rows (r,)``, ascending."""
+    first, stop = int(rows[0]), int(rows[-1]) + 1
+    which = slice(first, stop) if stop - first == len(rows) else rows.numpy()
+    return lists.codes[which], None if lists.norms is None else torch.from_numpy(np.array(lists.norms[which]))
+
+
+def _padded(best: Best, k: int) -> Best:
+    """With k columns."""
+    missing = k - best.scores.shape[1]
+    return Best(F.pad(best.scores, (0, missing), value=torch.inf), F.pad(best.rows, (0, missing)))
 
 
 def items_of(lists: Lists, chosen: Tensor) -> Tensor:
