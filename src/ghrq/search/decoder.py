@@ -26,7 +26,7 @@ class Sum(NamedTuple):
 
     def numbers(self, codes: Codes) -> Tensor:
         """``codes (n, m)`` -> ``(n, m)`` int32, their rows in ``books``."""
-        return torch.from_numpy(codes.astype(np.int32) + self.offsets[: codes.shape[1]])
+        return torch.from_numpy(np.add(codes, self.offsets[: codes.shape[1]], dtype=np.int32, casting="unsafe"))
 
 
 class Decoder:

@@ -302,8 +302,8 @@ def _items(tokenizer: "Tokenizer", decoder: Decoder, ids: Ids, first: int) -> tu
     if isinstance(ids, str | os.PathLike):
         table = open_codes(ids)
         manifest.check_made_by(table.manifest, tokenizer.fingerprint, table.path)
-        names, codes = zip(*_checked_batches(table, decoder), strict=True)
-        return np.concatenate(codes), pa.concat_arrays(map(_wide, names))
+        names, parts = zip(*_checked_batches(table, decoder), strict=True)
+        return np.concatenate(parts), pa.concat_arrays(map(_wide, names))
     given = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
     codes = decoder.check(given, "the codes")
     if not len(codes):

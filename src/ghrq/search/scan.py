@@ -120,8 +120,13 @@ def _best_of_rows(lists: Lists, decoder: Decoder, rows: Tensor, queries: Tensor,
 def _read(lists: Lists, rows: Tensor) -> tuple[Codes, Tensor | None]:
     """Codes ``(r, N)`` and norms ``(r,)``, if there are any, of ``rows (r,)``, ascending."""
     first, stop = int(rows[0]), int(rows[-1]) + 1
-    which = slice(first, stop) if stop - first == len(rows) else rows.numpy()
-    return lists.codes[which], None if lists.norms is None else torch.from_numpy(np.array(lists.norms[which]))
+    if stop - first == len(rows):
+        codes, norms = (None if each is None else each[first:stop] for each in (lists.codes, lists.norms))
+    else:
+        which = rows.numpy()
+        codes, norms = (None if each is None else each.take(which, axis=0) for each in (lists.codes, lists.norms))
+    assert codes is not None
+    return codes, None if norms is None else torch.from_numpy(np.array(norms))
 
 
 def _padded(best: Best, k: int) -> Best:
