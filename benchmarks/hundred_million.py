@@ -161,7 +161,7 @@ def main() -> None:
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
             found = json.loads(done.stdout.splitlines()[-1])
             facts = ", ".join(
-                f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
+                f"{name} {value}" if isinstance(value, bool) else f"{name} {value:,}"
                 for name, value in found["told"].items()
             )
             row = [step, f"{found['seconds']:.0f}", f"{found['cpu']:.0f}", f"{found['peak']:.2f}", facts]

@@ -7,9 +7,10 @@ Scores are ``‖x‖² - 2⟨q, x⟩``, the squared distance without the term of
              only for flat tokenizers. Cheaper for few queries, and for long vectors.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -120,13 +121,12 @@ def _best_of_rows(lists: Lists, decoder: Decoder, rows: Tensor, queries: Tensor,
 def _read(lists: Lists, rows: Tensor) -> tuple[Codes, Tensor | None]:
     """Codes ``(r, N)`` and norms ``(r,)``, if there are any, of ``rows (r,)``, ascending."""
     first, stop = int(rows[0]), int(rows[-1]) + 1
-    if stop - first == len(rows):
-        codes, norms = (None if each is None else each[first:stop] for each in (lists.codes, lists.norms))
-    else:
-        which = rows.numpy()
-        codes, norms = (None if each is None else each.take(which, axis=0) for each in (lists.codes, lists.norms))
-    assert codes is not None
-    return codes, None if norms is None else torch.from_numpy(np.array(norms))
+    whole = stop - first == len(rows)
+
+    def read(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return array[first:stop] if whole else array.take(rows.numpy(), axis=0)
+
+    return read(lists.codes), None if lists.norms is None else torch.from_numpy(np.array(read(lists.norms)))
 
 
 def _padded(best: Best, k: int) -> Best:
