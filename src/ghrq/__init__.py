@@ -4,16 +4,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ghrq import models
+    from ghrq import models, search
     from ghrq.geometry import ball
     from ghrq.quantizer import ResidualQuantizer
     from ghrq.tokenizer import Tokenizer
 
 __version__ = "0.2.0.dev0"
-__all__ = ["ResidualQuantizer", "Tokenizer", "ball", "models"]
+__all__ = ["ResidualQuantizer", "Tokenizer", "ball", "models", "search"]
 
 # Imported when they are first asked for: `ghrq --help` need not wait for torch.
-_PACKAGES = {"ball": "ghrq.geometry.ball", "models": "ghrq.models"}
+_PACKAGES = {"ball": "ghrq.geometry.ball", "models": "ghrq.models", "search": "ghrq.search"}
 _HOMES = {"ResidualQuantizer": "ghrq.quantizer", "Tokenizer": "ghrq.tokenizer"}
 
 

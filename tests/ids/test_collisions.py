@@ -250,3 +250,24 @@ def test_mistakes_are_named():
         resolve_append(codes[0])
     with pytest.raises(ValueError, match=r"expected integer codes, got torch\.float64"):
         resolve_append(codes.double().numpy())
+
+
+@pytest.mark.parametrize("fill", [False, True])
+@pytest.mark.parametrize("size", [3, 2**13])  # keys of 5 codes that fit into 64 bits, and that do not
+def test_published_ids_in_pieces_count_as_a_whole(size, fill, monkeypatch):
+    torch.manual_seed(size)
+    tuples_there = torch.randint(size, (6, 5))
+    taken = resolve_append(tuples_there[torch.randint(6, (60,))])[torch.randperm(60)[:40]]
+    codes = torch.cat((tuples_there[torch.randint(6, (15,))], torch.randint(size, (5, 5))))
+    expected, held = [], defaultdict(set)
+    for *first, token in taken.tolist():
+        held[tuple(first)].add(token)
+    for row in tuples(codes):
+        free = next(token for token in range(100) if token not in held[row])
+        token = free if fill else max(held[row], default=-1) + 1
+        held[row].add(token)
+        expected.append([*row, token])
+    for rows in (7, 2**22):
+        monkeypatch.setattr("ghrq.ids.collisions._TAKEN", rows)
+        assert resolve_append(codes, taken=taken, fill=fill).tolist() == expected
+    assert resolve_append(codes, taken=taken.short(), fill=fill).tolist() == expected

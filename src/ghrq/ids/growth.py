@@ -105,7 +105,7 @@ def grow(live: Section, retired: Section, new: NewItems, retire: Any, rules: Rul
 
     """
     if rules.policy != "none":
-        _check_distinct(np.concatenate((live.codes, retired.codes)))
+        _check_distinct(_joined(live.codes, retired.codes))
     at_live, at_retired = (places(section.ids(), new.ids) for section in (live, retired))
     leaving = _leaving(live, retired, new, retire)
     kept = np.ones(len(live.codes), dtype=bool)
@@ -119,7 +119,7 @@ def grow(live: Section, retired: Section, new: NewItems, retire: Any, rules: Rul
         asked = places(retired.ids(), retire)
         claimed[:] = False
         claimed[back] = claimed[asked[asked >= 0]] = True
-    taken = np.concatenate((live.codes, retired.codes[claimed]))
+    taken = _joined(live.codes, retired.codes[claimed])
     codes = _new_ids(new, fresh, taken, rules)
     still &= claimed | ~_among(retired.codes, codes)  # whose ID was given to another item has no claim any more
     if not kept.any() and not len(back) and not len(fresh):
@@ -152,6 +152,11 @@ def places(batches: Iterable[Any], wanted: Any) -> Rows:
         rows[found.drop_null().to_numpy(zero_copy_only=False)] = first + here
         first += len(ids)
     return rows
+
+
+def _joined(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Both, one after the other; without a copy if there is nothing to add."""
+    return np.concatenate((one, other)) if len(other) else one
 
 
 def _check_distinct(codes: npt.NDArray[Any]) -> None:

@@ -16,17 +16,17 @@ def tuple_keys(codes: Codes, size: int | Sequence[int]) -> Tensor:
 
     ``size`` is one for all columns, or one for each.
     """
-    if isinstance(codes, Tensor):
-        columns = [column.long() for column in codes.unbind(1)]
-    else:
-        columns = [torch.from_numpy(column.astype(np.int64)) for column in codes.T]
-    key, bound = torch.zeros(len(codes), dtype=torch.int64, device=columns[0].device if columns else None), 1
+    columns = codes.unbind(1) if isinstance(codes, Tensor) else codes.T
+    device = codes.device if isinstance(codes, Tensor) else None
+    key, bound = torch.zeros(len(codes), dtype=torch.int64, device=device), 1
     sizes = size if isinstance(size, Sequence) else (size,) * len(columns)
     for column, width in zip(columns, sizes, strict=True):
         if bound * width >= 2**63:  # would overflow: renumber the keys that occur
             names, key = torch.unique(key, return_inverse=True)
             bound = len(names)
-        key, bound = key * width + column, bound * width
+        # One column at a time, in place: of 100 million rows each copy takes 800 MB.
+        key.mul_(width).add_(column.long() if isinstance(column, Tensor) else torch.from_numpy(column.astype(np.int64)))
+        bound *= width
     return key
 
 
@@ -38,4 +38,8 @@ def tuple_ids(codes: Codes) -> npt.NDArray[np.int64]:
 
 def count_distinct(codes: Codes) -> int:
     """Number of distinct tuples among ``codes (n, m)``."""
-    return int(tuple_ids(codes).max()) + 1 if len(codes) else 0
+    if not len(codes):
+        return 0
+    keys = tuple_keys(codes, int(codes.max()) + 1).cpu().numpy()
+    keys.sort()  # in place
+    return 1 + int(np.count_nonzero(keys[1:] != keys[:-1]))

@@ -4,7 +4,7 @@ Memory holds all codes and the new items' ids. Published ids are read in batches
 to copy them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,11 +83,8 @@ def read_ids(path: Path, tokenizer: "Tokenizer", progress: Progress = bulk.SILEN
     if table.dim not in (stages, stages + 1):
         raise UserError(f"{path} has {table.dim} codes a row, the tokenizer {stages}: use the one that made them")
     retired = open_codes(path, retired=True) if table.manifest.get("retired") else None
-    live, gone = (_section(each, table.dim, progress) for each in (table, retired))
     sizes = tokenizer.vocabulary("append" if table.dim > stages else "none").sizes
-    for section in (live, gone):
-        if len(section.codes) and ((section.codes < 0) | (section.codes >= np.array(sizes))).any():
-            raise UserError(f"{path} has codes that the tokenizer does not have, whose sizes are {sizes}: use its own")
+    live, gone = (_section(each, sizes, progress) for each in (table, retired))
     return IdsFile(table, live, gone, checked)
 
 
@@ -150,15 +147,20 @@ def extend(
     )
 
 
-def _section(table: VectorTable | None, width: int, progress: Progress) -> Section:
-    """All codes of a table, in memory."""
+def _section(table: VectorTable | None, sizes: Sequence[int], progress: Progress) -> Section:
+    """All codes of a table, in memory, in the smallest type with a sign: torch has no operations for the others."""
+    width, dtype = len(sizes), np.min_scalar_type(-max(sizes))
     if table is None:
-        return Section(lambda: (), np.empty((0, width), dtype=np.int32))
-    opened = table
-    check_room(table.rows * (4 * width + 8), f"the {table.rows:,} IDs of {table.path}", "use a larger machine")
-    codes, hashes, first = np.empty((table.rows, width), np.int32), np.empty(table.rows, np.uint64), 0
+        return Section(lambda: (), np.empty((0, width), dtype))
+    opened, bounds = table, np.array(sizes)
+    needed = table.rows * (2 * dtype.itemsize * width + 2 * 8)  # these, or their keys and what is written
+    check_room(needed, f"the {table.rows:,} IDs of {table.path}", "use a larger machine")
+    codes, hashes, first = np.empty((table.rows, width), dtype), np.empty(table.rows, np.uint64), 0
     with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
         for ids, part in table.batches(2**16):
+            if (part < 0).any() or (part >= bounds).any():
+                told = f"{table.path} has codes that the tokenizer does not have, whose sizes are {tuple(sizes)}"
+                raise UserError(f"{told}: use its own")
             rows = slice(first, first + len(part))
             codes[rows], hashes[rows] = part, hash_ids(ids)
             first += len(part)

@@ -1,0 +1,98 @@
+"""ghrq search as a user meets it."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from ghrq import Tokenizer, cli
+from ghrq.search import CodeIndex
+
+ROWS, DIM = 300, 6
+
+
+def vectors(rows, seed=0):
+    random = np.random.default_rng(seed)
+    groups = np.random.default_rng(9).standard_normal((10, DIM))
+    return (groups[random.integers(0, 10, rows)] + 0.3 * random.standard_normal((rows, DIM))).astype(np.float32)
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as end:
+        cli.main([str(argument) for argument in arguments])
+    return end.value.code or 0
+
+
+def write(path, x, name="item"):
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), x.shape[1])
+    pq.write_table(pa.table({"sku": [f"{name}-{row:03d}" for row in range(len(x))], "embedding": lists}), path)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shop")
+    write(folder / "items.parquet", vectors(ROWS))
+    write(folder / "queries.parquet", vectors(12, seed=1), "query")
+    code = run("fit", folder / "items.parquet", "--id", "sku", "--stages", 3, "--codes", 8, "--out", folder / "tok")
+    assert code == 0
+    return folder
+
+
+@pytest.fixture
+def ids(shop, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return shop / "tok" / "ids.parquet"
+
+
+def test_a_table_of_queries_in_every_format(shop, ids, tmp_path, capsys):
+    for name in ("found.parquet", "found.csv", "found.jsonl"):
+        assert run("search", shop / "tok", ids, shop / "queries.parquet", "--k", 4, "--out", name) == 0
+    assert "48 rows" in capsys.readouterr().out
+    found = pq.read_table("found.parquet").to_pydict()
+    expected = CodeIndex(Tokenizer.load(shop / "tok"), ids).search(vectors(12, seed=1), 4)
+    assert found["query"] == [f"query-{row:03d}" for row in range(12) for _ in range(4)]
+    assert found["rank"] == [1, 2, 3, 4] * 12
+    assert found["item"] == expected.ids.ravel().tolist()
+    np.testing.assert_array_equal(np.float32(found["distance"]), expected.distances.ravel())
+    assert pyarrow.csv.read_csv("found.csv")["item"].to_pylist() == found["item"]
+    lines = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    assert [line["item"] for line in lines] == found["item"]
+
+
+def test_items_like_an_item(shop, ids, capsys):
+    assert run("search", shop / "tok", ids, "--like", "item-007", "--k", 3) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["query", "rank", "item", "distance"]
+    assert [line.split()[:2] for line in lines[1:]] == [["item-007", str(rank)] for rank in (1, 2, 3)]
+    assert all("item-007" not in line.split()[2] for line in lines[1:])
+
+
+def test_rerank_by_the_table(shop, ids):
+    arguments = ("--k", 3, "--probes", 8, "--rerank", shop / "items.parquet", "--out", "found.parquet")
+    assert run("search", shop / "tok", ids, shop / "queries.parquet", *arguments) == 0
+    x, queries = vectors(ROWS).astype(np.float64), vectors(12, seed=1)
+    true = np.square(x[None] - queries[:, None]).sum(-1)
+    found = pq.read_table("found.parquet").to_pydict()
+    rows = [int(item[5:]) for item in found["item"]]
+    np.testing.assert_allclose(found["distance"], true[np.repeat(np.arange(12), 3), rows], rtol=1e-5)
+    assert rows[::3] == true.argmin(axis=1).tolist()
+
+
+def test_mistakes_are_one_line(shop, ids, tmp_path, capsys):
+    np.save(tmp_path / "narrow.npy", np.zeros((2, 3), np.float32))
+    for arguments, told in (
+        ((), "name a table of vectors, or --like ITEM"),
+        ((shop / "queries.parquet", "--like", "item-001"), "two things"),
+        (("--like", "plum"), "the first is plum"),
+        (("narrow.npy",), "3 numbers"),
+        ((shop / "queries.parquet", "--out", "found.txt"), "ends in .parquet, .csv, .jsonl"),
+        ((shop / "queries.parquet", "--rerank", shop / "queries.parquet"), "has 300 rows"),
+    ):
+        assert run("search", shop / "tok", ids, *arguments) == 2
+        error = capsys.readouterr().err.strip()
+        assert told in error
+        assert "\n" not in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["narrow.npy"]
