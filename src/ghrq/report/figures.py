@@ -150,8 +150,9 @@ def lines(
     log: bool = False,
     depths: bool = False,
     ticks: Sequence[str] = (),
+    limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """A line for each series; ``labels`` of the x and the y axis, ``log`` for a logarithmic y.
+    """A line for each series; ``labels`` of the x and the y axis, ``log`` for a logarithmic y, ``limits`` of y.
 
     ``depths``: x counts codes, so ticks are at whole numbers and points are marked. ``ticks``: the same, and names for
     x = 0, 1, ….
@@ -173,6 +174,8 @@ def lines(
                 low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
                 axes.fill_between(series.x, low, high, color=look.colour, alpha=0.18, linewidth=0)
         axes.set(xlabel=labels[0], ylabel=labels[1])
+        if limits:
+            axes.set_ylim(*limits)
         if log:
             ticker = require("matplotlib.ticker", "train")
             axes.set_yscale("log")
