@@ -18,7 +18,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs as of 'reproduce'.")],
     out: Annotated[
         Path | None, out_option("File for the report: .html, .md, .tex or .json. By default report.html.")
-    ] = (None),
+    ] = None,
     how: Annotated[
         Literal["html", "markdown", "latex", "json"] | None,
         typer.Option("--format", help="Of the report, if not by the ending of --out. Without --out, text is printed."),

@@ -116,8 +116,8 @@ def _radii(groups: Sequence[Group], path: str) -> list[Figure]:
         axes.grid(axis="y", visible=False)
 
     caption = (
-        f"On the right: how many points lie beyond radius {BOUNDARY_RADIUS} (dashed), where few codes serve all. Flat space "
-        "has no boundary, so its kinds are not here."
+        f"On the right: how many points lie beyond radius {BOUNDARY_RADIUS} (dashed), where few codes serve all. Flat "
+        "space has no boundary, so its kinds are not here."
     )
     return [draw_figure("radii", "Radii against the boundary", caption, 2.1 + 0.36 * len(shown), draw)]
 

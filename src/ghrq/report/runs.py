@@ -17,7 +17,7 @@ from ghrq.report.study import default_page
 from ghrq.report.words import count, join
 from ghrq.system import files
 from ghrq.system.progress import Progress
-from ghrq.training.gather import Gathered, TaskRuns, settings
+from ghrq.training.gather import Gathered, TaskRuns, changed, settings
 from ghrq.training.run import Run
 from ghrq.training.study import Outcome
 
@@ -126,7 +126,18 @@ def _task_page(runs: TaskRuns) -> Page:
         diagnosis_section(study, runs.task.diagnosis, with_errors=not has_errors),
         PageSection("Runs, settings and versions", [_run_table(study), *_settings(study)]),
     ]
-    return replace(page, sections=[*page.sections, *own])
+    return replace(page, lead=[*page.lead, *_changed(runs)], sections=[*page.sections, *own])
+
+
+def _changed(runs: TaskRuns) -> list[str]:
+    """A paragraph for each shipped recipe whose runs have other settings."""
+    told = []
+    for recipe, keys in changed(runs).items():
+        parts = [
+            f"`{key}` is {_shown(new) or 'empty'}, not {_shown(old) or 'empty'}" for key, (old, new) in keys.items()
+        ]
+        told.append(f"**Not as shipped.** Runs of `{recipe}` have other settings than it: {'; '.join(parts)}.")
+    return told
 
 
 def _left_out(gathered: Gathered) -> list[str]:

@@ -81,6 +81,20 @@ def settings(run: Run) -> dict[str, Any]:
     return flatten({key: value for key, value in table.items() if key != "axes"})
 
 
+def changed(runs: TaskRuns) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """By shipped recipe, the settings in which its runs differ from it beyond the axes of the study: own and theirs."""
+    parts = runs.task.study.parts if runs.task.study is not None else ()
+    axes = {key for part in parts for axis in part.axes for key in axis.set_keys()}
+    found: dict[str, dict[str, tuple[Any, Any]]] = {}
+    for outcome in runs.outcomes:
+        recipe = f"{runs.name}/{outcome.axes.get('recipe', '')}"
+        own, theirs = (_own_values(recipe) if recipe in shipped() else {}), settings(Run.open(outcome.folder))
+        for key in sorted({*own, *theirs} - axes - _WITHOUT_EFFECT if own else ()):
+            if not key.startswith("axes") and str(own.get(key)) != str(theirs.get(key)):
+                found.setdefault(recipe, {}).setdefault(key, (own.get(key), theirs.get(key)))
+    return found
+
+
 def _task_runs(name: str, runs: Sequence[Run], tasks: Collection[str]) -> TaskRuns:
     if ":" in name and name not in tasks:
         raise UserError(
@@ -108,9 +122,13 @@ def _axes(run: Run, keys: Mapping[str, Any], study: Study | None) -> dict[str, L
     if study is not None:
         if keys.get("data.name") in study.datasets:
             found["dataset"] = keys["data.name"]
-        for part in study.parts:
+        dataset = str(found.get("dataset", ""))
+        own = [
+            part for part in study.parts if any(Path(name).name == found["recipe"] for name in _recipes(part, dataset))
+        ]
+        for part in own or study.parts:
             for axis in part.axes:
-                label = _label(axis, part, keys, str(found.get("dataset", "")))
+                label = _label(axis, part, keys, dataset)
                 if label is not None:
                     found.setdefault(axis.name, label)
     if isinstance(keys.get("quantizer.kind"), str):
@@ -123,10 +141,14 @@ def _seed(keys: Mapping[str, Any]) -> dict[str, Label]:
     return {"seed": seed if isinstance(seed, int) else 0}
 
 
+def _recipes(part: Part, dataset: str) -> list[str]:
+    return [part.recipe.format(budget=budget, dataset=dataset) for budget in part.budgets]
+
+
 def _label(axis: Axis, part: Part, keys: Mapping[str, Any], dataset: str) -> Label | None:
     """The label of an axis whose values a recipe has, with those of the study's own recipe for the keys it leaves."""
-    for budget in part.budgets:
-        own = _own_values(part.recipe.format(budget=budget, dataset=dataset))
+    for recipe in _recipes(part, dataset):
+        own = _own_values(recipe)
         for label, sets in {**axis.values, **axis.grid}.items():
             if all(keys.get(key) == sets.get(key, own.get(key)) for key in axis.set_keys()):
                 return label
