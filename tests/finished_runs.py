@@ -1,5 +1,7 @@
 """Run folders with results, made without training: a recipe that ships, and a real quantizer's diagnosis."""
 
+from functools import cache
+
 import torch
 
 from ghrq import ResidualQuantizer
@@ -7,6 +9,7 @@ from ghrq.training.recipe import load_recipe
 from ghrq.training.run import Run
 
 
+@cache
 def diagnosis(kind="ghrq", seed=0):
     torch.manual_seed(seed)
     z = torch.randn(256, 4)

@@ -67,6 +67,63 @@ def report(
     print_facts(("runs", f"{number:,}"), *left_out, ("report", str(out)))
 
 
+def figure(
+    number: Annotated[int, typer.Argument(min=1, max=3, metavar="NUMBER", help="Of the paper: 1, 2 or 3.")],
+    out: Annotated[Path, out_option("File for the figure: .svg or .pdf.")],
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="1: a run or a tokenizer. 3: runs of audio; repeatable. 2 needs none."),
+    ] = None,
+) -> None:
+    """Draw a figure of the paper from your own runs, as vector graphics; the caption is printed.
+
+    1: the same codes added up in two orders, as Möbius hops on the disk. 2: forward and backward routes, a drawing.
+    3: rate and distortion of audio runs.
+
+    \b
+    Examples:
+      ghrq figure 1 --run runs/wordnet-best --out fig1.svg
+      ghrq figure 1 --run tok/ --out fig1.pdf
+      ghrq figure 2 --out fig2.svg
+      ghrq figure 3 --run runs/audio-cpu --out fig3.pdf
+    """  # noqa: D301
+    check_output(out, (".svg", ".pdf"))
+    given = run or []
+    one, none, several = (
+        "one run or tokenizer: --run runs/mine",
+        "no run: leave --run out",
+        "runs: --run runs/audio-cpu",
+    )
+    if (number, len(given)) != (1, 1) and (number == 1 or (number == 2) == bool(given)):
+        raise UserError(f"figure {number} needs {(one, none, several)[number - 1]}")
+    if number == 1:
+        from ghrq.report.aggregation_figure import aggregation_figure
+        from ghrq.report.code_source import code_source
+
+        drawn = aggregation_figure(code_source(given[0]))
+    elif number == 2:
+        from ghrq.report.routes_figure import routes_figure
+
+        drawn = routes_figure()
+    else:
+        from ghrq.report.results import StudyResults
+        from ghrq.tasks.audio.report import figure_three
+        from ghrq.training.gather import gather
+
+        found = next((runs for runs in gather(given).tasks if runs.name == "audio"), None)
+        third = None if found is None else figure_three(StudyResults(found.outcomes))
+        if third is None:
+            raise UserError(
+                f"{', '.join(map(str, given))}: none of these is a run of the task 'audio' with scores by depth"
+            )
+        drawn = third
+    with telling(out):
+        drawn.write(out)
+    print_facts(("figure", str(out)))
+    print(drawn.caption)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(report)
+    app.command()(figure)
