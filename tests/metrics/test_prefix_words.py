@@ -31,7 +31,7 @@ def test_the_words_that_set_a_prefix_apart_come_first():
 
 def test_weights_are_those_of_the_formula():
     rng = np.random.default_rng(0)
-    vocabulary = [a + b for a in "kmnprst" for b in "aeiou"]
+    vocabulary = [f"{a}{b}zx" for a in "kmnprst" for b in "aeiou"]
     titles = [" ".join(rng.choice(vocabulary, 6)) for _ in range(200)]
     codes = rng.integers(5, size=(200, 1))
     groups = {c: [w for t, row in zip(titles, codes, strict=True) if row[0] == c for w in t.split()] for c in range(5)}
