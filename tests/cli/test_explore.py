@@ -113,7 +113,7 @@ def test_another_tokenizer_beside_it(run, folder, tmp_path):
 
 def test_rows_of_the_other_are_found_by_their_ids(folder):
     table, other = (open_codes(folder / name / "ids.parquet") for name in ("tok", "other"))
-    np.testing.assert_array_equal(explore._same_items(table, other), np.arange(ROWS)[::-1])
+    np.testing.assert_array_equal(explore.same_items(table, other), np.arange(ROWS)[::-1])
 
 
 def test_a_large_table_is_sampled_and_it_says_so(run, monkeypatch, tmp_path):

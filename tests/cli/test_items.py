@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -522,3 +523,30 @@ def test_the_commands_do_not_import_torch_for_their_help():
         assert not heavy, heavy
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True)
+
+
+def test_inspect_with_words_counts_and_another_tokenizer(ghrq, fitted, tmp_path, vectors):
+    names = [f"{'red nail' if row % 2 else 'dry hair'} thing" for row in range(len(vectors))]
+    table = pq.read_table(fitted / "items.parquet")
+    sold = pa.array([float(row) for row in range(len(vectors))])
+    pq.write_table(table.append_column("name", pa.array(names)).append_column("sold", sold), "named.parquet")
+    other = ("fit", "named.parquet", "--kind", "euclidean", "--stages", "2", "--codes", "8", "--out", "flat")
+    assert ghrq(*other, "--column", "embedding", "--id", "item_id")[0] == 0
+    options = ("--items", "named.parquet", "--title", "name", "--counts", "sold")
+    both = ("--compare", "flat", "flat/ids.parquet")
+    tok = fitted / "tok"
+    code, _, err = ghrq("inspect", tok, tok / "ids.parquet", *options, *both, "--out", "report")
+    assert (code, err) == (0, "")
+    html, found = Path("report/quality.html").read_text(), json.loads(Path("report/quality.json").read_text())
+    for title in ("Beside the other tokenizer", "What the codes mean", "Head and tail"):
+        assert f"<h2>{title}</h2>" in html
+    assert ">flat<" in html
+    assert found["compared"]["stages"] == 2
+    assert sum(part["counted"] for part in found["popularity"]) == pytest.approx(1.0)
+    assert {word for each in found["words"] for word in each["words"]} <= {"red", "nail", "dry", "hair", "thing"}
+    code, _, err = ghrq("inspect", tok, tok / "ids.parquet", *options[:4], "--counts", "name", "--out", "no")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--counts name: expected a column of numbers" in err
+    pq.write_table(pq.read_table("flat/ids.parquet").slice(3), "few.parquet")
+    code, _, err = ghrq("inspect", tok, tok / "ids.parquet", "--compare", "flat", "few.parquet", "--out", "no")
+    assert (code, err.count("\n")) == (2, 1)

@@ -121,7 +121,7 @@ def test_a_prefix_of_the_codes_and_a_tie_break_token(blobs, fitted):
     assert longer.collisions == {"1": ITEMS, "2": 0, "3": 0, "4-7": 0, "8+": 0}
     assert (longer.reconstruction, longer.neighbours) == (whole.reconstruction, whole.neighbours)
     assert longer.labels == whole.labels
-    assert [len(row) for row in longer.summary()] == [9 - 1] * 5
+    assert [len(row) for row in longer.summary()] == [10 - 1] * 5
     assert [row[0] for row in longer.summary()] == ["depth", "1", "2", "3", "tie-break"]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ghrq import __version__
-from ghrq.cli import advise, catalogue, codec, experiments, explore, image, items, recommend, search
+from ghrq.cli import advise, catalogue, codec, experiments, explore, image, items, recommend, report, search
 from ghrq.system import memory, processes
 from ghrq.system.errors import StoppedError, UserError, user_frame
 from ghrq.system.signals import exit_code, termination_raises
@@ -42,6 +42,7 @@ def _common(
 
 
 experiments.register(app)
+report.register(app)
 items.register(app)
 advise.register(app)
 catalogue.register(app)

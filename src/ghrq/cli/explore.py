@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ghrq.cli.options import out_option
-from ghrq.cli.tables import IDS_FILE, errors_name, found_tokenizer, load_tokenizer, open_items
+from ghrq.cli.tables import IDS_FILE, errors_name, found_tokenizer, load_tokenizer, open_items, same_items
 from ghrq.data.outputs import check_output
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
@@ -82,7 +82,7 @@ def explore(
     explored = [_explored(tokenizer, table, progress)]
     if compare is not None:
         other = open_codes(compare[1])
-        explored.append(_explored(compare[0], other, progress, _same_items(table, other)))
+        explored.append(_explored(compare[0], other, progress, same_items(table, other)))
     shown = sample(table.rows)
     texts = ItemTexts(
         source.names(shown),
@@ -159,29 +159,6 @@ def _explored(folder: Path, table: "VectorTable", progress: Progress, rows: Any 
         )
     with errors_name(table.path):
         return Explored(folder.resolve().name, codes if rows is None else codes[rows], model.quantizer_)
-
-
-def _same_items(table: "VectorTable", other: "VectorTable") -> Any:
-    """The rows of ``other`` in the order of ``table``, which must have the same ids."""
-    import numpy as np
-
-    from ghrq.data.tables import check_distinct, hash_ids, open_codes
-
-    remedy = "encode the same table with both tokenizers"
-    if table.rows != other.rows:
-        raise UserError(f"{table.path} has {table.rows:,} rows, {other.path} {other.rows:,}: {remedy}")
-    hashes = []
-    for each in (table, other):
-        hashes.append(np.concatenate([hash_ids(part) for part in each.ids(2**16)]))
-        check_distinct(each, hashes[-1].copy())  # it sorts them
-    orders = [np.argsort(hashed) for hashed in hashes]
-    lost = np.flatnonzero(~np.isin(hashes[0], hashes[1]))[:1]
-    if len(lost):
-        name = open_codes(table.path).names(lost)[0]
-        raise UserError(f"{other.path} has no {table.id_name} {name!r}, {table.path} has: {remedy}")
-    rows = np.empty(table.rows, dtype=np.int64)
-    rows[orders[0]] = orders[1]
-    return rows
 
 
 def _serve(html: str, port: int) -> None:

@@ -1,6 +1,7 @@
 """Commands for a table of embeddings: fit a tokenizer, encode, decode, inspect. Heavy imports are inside them."""
 
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ from ghrq.cli.tables import (
     mention_ids,
     open_items,
     print_facts,
+    same_items,
     unchecked,
 )
 from ghrq.data.outputs import check_output, lock_file, replacing
@@ -31,6 +33,11 @@ from ghrq.system.progress import make_progress
 
 if TYPE_CHECKING:
     from ghrq.data.tables import OnBad, VectorTable
+    from ghrq.metrics.prefix_words import PrefixWords
+    from ghrq.metrics.quality import Quality
+
+# Titles whose words are counted; of more, a random sample.
+_TITLES = 200_000
 
 Kind = Literal["ghrq", "calibrated", "naive", "euclidean", "hra-only", "dhste-only"]
 Policy = Literal["append", "reassign", "none"]
@@ -234,31 +241,48 @@ def inspect(
     title: Annotated[
         str | None, typer.Option(help="A column of --items with titles; the page shows items by them.")
     ] = None,
+    counts: Annotated[
+        str | None, typer.Option(help="A column of --items with numbers: how popular each is. Head and tail apart.")
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="TOKENIZER IDS", help="Another tokenizer and its IDs of the same items, side by side."),
+    ] = None,
     on_bad: BadRows = "stop",
 ) -> None:
     """Measure how good IDs are: usage, collisions, reconstruction, agreement with neighbours and labels.
 
-    The page has a verdict, one sentence of advice, and the items that share an ID or a prefix.
+    The page has a verdict, one sentence of advice, and the items that share an ID or a prefix; with titles, the words
+    of each prefix; with counts, popular and rare items apart; and, if you like, another tokenizer beside this one.
 
     \b
     Examples:
       ghrq inspect tok/ tok/ids.parquet --out report/
       ghrq inspect tok/ ids.parquet --items items.parquet --title name --labels category --out report/
+      ghrq inspect tok/ ids.parquet --items items.parquet --compare flat/ flat/ids.parquet --out report/
     """  # noqa: D301
+    import numpy as np
+
     from ghrq.data.tables import open_codes
-    from ghrq.metrics.quality import quality
+    from ghrq.metrics.popularity import popularity_slices
+    from ghrq.metrics.quality import quality, row_errors
     from ghrq.report.ids_examples import ItemExamples
+    from ghrq.report.ids_more import compared_section, popularity_section, words_section
     from ghrq.report.ids_page import left_out, write_page
     from ghrq.report.ids_provenance import provenance
     from ghrq.report.ids_verdict import judge
+    from ghrq.report.page import PageSection
     from ghrq.tokenizer import bulk
 
     check_output(out, formats=None)
-    if items is None and any(given is not None for given in (labels, title, column, id_column)):
-        raise UserError("--labels, --title, --column and --id need the table that was encoded: give it with --items")
+    if items is None and any(given is not None for given in (labels, title, column, id_column, counts)):
+        raise UserError(
+            "--labels, --counts, --title, --column and --id need the table that was encoded: give it with --items"
+        )
     model, codes = load_tokenizer(tokenizer), open_codes(ids)
     bulk.check_made_by(codes, model)
     progress, table, vectors, names = make_progress(), None, None, None
+    more, told = list[PageSection](), dict[str, Any]()
     with ExitStack() as stack:
         all_codes = stack.enter_context(bulk.all_vectors(codes, out.parent, progress))
         if items is not None:
@@ -270,13 +294,62 @@ def inspect(
         with errors_name(ids):
             measured = quality(all_codes, vectors, model, names, separator=separator)
         examples = ItemExamples.of(all_codes, measured.stages, (table or codes).names, vectors)
+        bare = np.asarray(all_codes[:, : measured.stages], dtype=np.int64)
+        if compare is not None:
+            other, codes_of_other = load_tokenizer(compare[0]), open_codes(compare[1])
+            bulk.check_made_by(codes_of_other, other)
+            order = same_items(codes, codes_of_other)
+            others = stack.enter_context(bulk.all_vectors(codes_of_other, out.parent, progress))[order]
+            with errors_name(compare[1]):
+                beside = quality(others, vectors, other, names, separator=separator)
+            more.append(compared_section(_by_name({tokenizer: measured, compare[0]: beside})))
+            told["compared"] = {"tokenizer": str(compare[0]), "ids": str(compare[1]), **beside.to_dict()}
+        if title is not None and table is not None:
+            words = _words(bare, table)
+            more.append(words_section(words))
+            told["words"] = [asdict(each) for each in words]
+        if counts is not None and items is not None:
+            popular = open_items(tokenizer, model, items, column, id_column, counts, on_bad).labels()
+            with errors_name(items):
+                slices = popularity_slices(bare, _numbers(popular, counts), row_errors(bare, vectors, model))
+            more.append(popularity_section(slices, counts))
+            told["popularity"] = [asdict(each) for each in slices]
     facts, verdict = provenance(tokenizer, model, codes, table), judge(measured)
-    page = write_page(measured, out, provenance=facts, examples=examples)
+    page = write_page(measured, out, provenance=facts, examples=examples, more=more)
     with telling(out / "quality.json"):
-        write_json(out / "quality.json", measured.to_dict() | {"verdict": verdict.to_dict(), "provenance": facts})
+        write_json(
+            out / "quality.json",
+            measured.to_dict() | {"verdict": verdict.to_dict(), "provenance": facts} | told,
+        )
     print(columns([tuple(row) for row in measured.summary()]))
     for line in (*left_out(measured), f"verdict: {verdict.verdict}. {verdict.advice}", f"page: {page}"):
         print(line)
+
+
+def _words(codes: Any, table: "VectorTable") -> "list[PrefixWords]":
+    """What prefixes mean, by the titles of all items, or of a random sample of very many."""
+    import numpy as np
+
+    from ghrq.metrics.prefix_words import prefix_words
+
+    rows = np.sort(np.random.default_rng(0).permutation(len(codes))[:_TITLES])
+    return prefix_words(codes[rows], table.names(rows))
+
+
+def _numbers(texts: "list[str | None]", column: str) -> Any:
+    """A column of numbers; nothing is 0."""
+    import numpy as np
+
+    try:
+        return np.array([float(text) if text else 0.0 for text in texts])
+    except ValueError as error:
+        raise UserError(f"--counts {column}: expected a column of numbers ({error})") from error
+
+
+def _by_name(measured: "dict[Path, Quality]") -> "dict[str, Quality]":
+    """By the names of folders, or by their whole paths if these are equal."""
+    short = {path.resolve().name: each for path, each in measured.items()}
+    return short if len(short) == len(measured) else {str(path): each for path, each in measured.items()}
 
 
 def register(app: typer.Typer) -> None:

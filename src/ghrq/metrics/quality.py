@@ -4,6 +4,7 @@ No recommender is trained. Measures with a trend of their own come with their va
 information rise with the number of groups, and neighbours share codes more often the fewer codes are in use.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -61,6 +62,8 @@ class NeighbourAgreement:
     """For each depth m, the fraction of pairs of query and neighbour that share at least the first m codes."""
     shared_random: list[float]
     """The same for all pairs of items: the value for a random pair."""
+    hit: list[float]
+    """For each depth m, the fraction of queries with at least one neighbour that shares the first m codes."""
     mean_length: float
     """Mean length of the prefix that a query and a neighbour share."""
     mean_length_random: float
@@ -83,6 +86,10 @@ class Quality:
     """Fraction of the codes that are used at all."""
     perplexity: list[float]
     """``exp`` of the entropy of the choice of codes: ``codebook_size`` if all are used equally."""
+    entropy: list[float]
+    """Of the choice of codes, in bits: ``log2(codebook_size)`` if all are used equally."""
+    gini: list[float]
+    """Of the number of items of each code: 0 if all have equally many, near 1 if one code has nearly all."""
     uniqueness: list[float]
     """Distinct prefixes divided by items: 1 if every item has its own."""
     largest_group: list[int]
@@ -109,6 +116,7 @@ class Quality:
             "depth": [str(m + 1) if m < self.stages else "tie-break" for m in depths],
             "usage": [f"{value:.1%}" for value in self.usage],
             "perplexity": [f"{self.perplexity[m]:.1f} of {self.codebook_size[m]}" for m in depths],
+            "Gini": [f"{value:.2f}" for value in self.gini],
             "unique": [f"{value:.1%}" for value in self.uniqueness],
             "largest group": [f"{value:,}" for value in self.largest_group],
         }
@@ -126,6 +134,21 @@ class Quality:
 def percent(share: float) -> str:
     """In percent; two digits of a small share, so that little is not shown as nothing."""
     return f"{share:.1%}" if share >= 0.1 else f"{100 * share:.2g}%"
+
+
+def gini(counts: npt.NDArray[np.integer]) -> float:
+    """The Gini coefficient of ``counts (K,)``: mean ``|a - b|`` over all pairs, divided by twice the mean."""
+    ordered, size = np.sort(counts).astype(np.float64), len(counts)
+    weights = 2.0 * np.arange(1, size + 1) - size - 1.0
+    return float((weights * ordered).sum() / (size * ordered.sum())) if ordered.sum() > 0.0 else 0.0
+
+
+def row_errors(codes: Ints, X: Any, tokenizer: PrefixDecoder, seed: int = 0) -> npt.NDArray[np.float64]:  # noqa: N803
+    """``‖x - x̂‖²`` of every row ``(n,)`` as a share of the variance; NaN outside the sample of a large table."""
+    rows, errors, variance = _errors(codes, as_rows(X), tokenizer, seed)
+    found = np.full(len(codes), np.nan)
+    found[rows] = errors[:, -1].numpy() / variance if variance > 0.0 else 0.0
+    return found
 
 
 def quality(
@@ -183,6 +206,8 @@ def quality(
         codebook_size=sizes,
         usage=[float((count > 0).mean()) for count in counts],
         perplexity=[float(np.exp(entropy(count))) for count in counts],
+        entropy=[entropy(count) / math.log(2.0) for count in counts],
+        gini=[gini(count) for count in counts],
         uniqueness=[len(member) / items for member in members],
         largest_group=[int(member.max()) for member in members],
         collisions=dict(zip(_COLLISIONS, np.bincount(classes, minlength=len(_COLLISIONS)).tolist(), strict=True)),
@@ -246,10 +271,11 @@ def _count_distinct(vectors: ArrayRows) -> int:
     return len(np.unique(hashes))
 
 
-def _reconstruction(codes: Ints, vectors: ArrayRows, tokenizer: PrefixDecoder, seed: int) -> ReconstructionError:
+def _errors(codes: Ints, vectors: ArrayRows, tokenizer: PrefixDecoder, seed: int) -> tuple[Ints, Tensor, float]:
+    """The rows that are measured, their squared errors ``(rows, N)`` by depth, and the variance of their vectors."""
     rows, depth, dim = _drawn(len(codes), RECONSTRUCTED_ROWS, seed), codes.shape[1], vectors.dim
     quantizer: Any = getattr(tokenizer, "quantizer_", tokenizer)
-    error, total = torch.zeros(depth, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
+    errors, total = torch.zeros(len(rows), depth, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
     square = 0.0
     for piece in _pieces(len(rows), 4 * depth * dim):  # float64, twice
         x = vectors.take(rows[piece]).double()
@@ -257,11 +283,15 @@ def _reconstruction(codes: Ints, vectors: ArrayRows, tokenizer: PrefixDecoder, s
         decoded = torch.as_tensor(tokenizer.prefixes(given)).cpu().double()
         if decoded.shape[-1] != dim:
             raise ValueError(f"the tokenizer is for vectors of size {decoded.shape[-1]}, got X of size {dim}")
-        error += (decoded - x.unsqueeze(1)).square_().sum((0, 2))
+        errors[piece] = (decoded - x.unsqueeze(1)).square_().sum(2)
         total += x.sum(0)
         square += float(x.square().sum())
-    variance = square / len(rows) - float((total / len(rows)).square().sum())
-    mean = error / len(rows)
+    return rows, errors, square / len(rows) - float((total / len(rows)).square().sum())
+
+
+def _reconstruction(codes: Ints, vectors: ArrayRows, tokenizer: PrefixDecoder, seed: int) -> ReconstructionError:
+    rows, errors, variance = _errors(codes, vectors, tokenizer, seed)
+    mean = errors.mean(0)
     relative = mean / variance if variance > 0.0 else torch.zeros_like(mean)
     return ReconstructionError(len(rows), variance, mean.tolist(), relative.tolist())
 
@@ -290,6 +320,7 @@ def _neighbours(
         queries=len(queries),
         shared=shared.tolist(),
         shared_random=random,
+        hit=same.any(2).mean(1).tolist(),
         mean_length=float(shared.sum()),
         mean_length_random=sum(random),
         # The probability to be among the first k, with ties in random order.

@@ -71,10 +71,10 @@ def _line(name: str, metrics: Sequence[Mapping[str, Any]], curve: Curve) -> Char
 def by_depth(groups: Sequence[Group], path: str, factor: float = 1.0, note: str = "") -> list[ChartLine]:
     """A line for each group whose results have at ``path`` a list of numbers, one for each depth."""
     found = []
-    for group in groups:
+    for name, group in zip(line_names(groups), groups, strict=True):
         depths = range(length_at(group.first, path))
         y = {depth + 1: group.number(f"{path}.{depth}", factor) for depth in depths}
         kept = {depth: value for depth, value in y.items() if value and value.mean > 0.0}  # log axes have no 0
         if kept:
-            found.append(ChartLine(group.kind, list(kept), list(kept.values()), note))
+            found.append(ChartLine(name, list(kept), list(kept.values()), note))
     return found

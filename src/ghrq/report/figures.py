@@ -56,6 +56,15 @@ class Figure:
     """Of its file, without the ending."""
     caption: str
     svg: str = field(repr=False)
+    render: Callable[[str], bytes] | None = field(default=None, repr=False, compare=False)
+    """Draws it again, in another format of matplotlib."""
+
+    def write(self, path: Path) -> None:
+        """Write ``path``, as SVG or by its ending in another format, atomically."""
+        form = path.suffix.lower().removeprefix(".")
+        if form != "svg" and self.render is None:
+            raise ValueError(f"the figure {self.name} is SVG only, got {path}")
+        files.write(path, self.svg if form == "svg" or self.render is None else self.render(form))
 
     def save(self, folder: Path) -> Path:
         """Write ``folder/name.svg``, atomically."""
@@ -150,8 +159,9 @@ def lines(
     log: bool = False,
     depths: bool = False,
     ticks: Sequence[str] = (),
+    limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """A line for each series; ``labels`` of the x and the y axis, ``log`` for a logarithmic y.
+    """A line for each series; ``labels`` of the x and the y axis, ``log`` for a logarithmic y, ``limits`` of y.
 
     ``depths``: x counts codes, so ticks are at whole numbers and points are marked. ``ticks``: the same, and names for
     x = 0, 1, ….
@@ -173,6 +183,8 @@ def lines(
                 low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
                 axes.fill_between(series.x, low, high, color=look.colour, alpha=0.18, linewidth=0)
         axes.set(xlabel=labels[0], ylabel=labels[1])
+        if limits:
+            axes.set_ylim(*limits)
         if log:
             ticker = require("matplotlib.ticker", "train")
             axes.set_yscale("log")
@@ -188,19 +200,37 @@ def lines(
     return draw_figure(name, title, caption, 3.6, draw)
 
 
-def draw_figure(name: str, title: str, caption: str, height: float, draw: Callable[[Any], None]) -> Figure:
-    """What ``draw`` puts on axes, in the common style, ``height`` inches high; with a legend of what it labels."""
+def draw_figure(
+    name: str,
+    title: str,
+    caption: str,
+    height: float,
+    draw: Callable[[Any], None],
+    *,
+    width: float = WIDTH,
+    panels: int = 1,
+) -> Figure:
+    """What ``draw`` puts on axes, in the common style, in inches; with a legend of what it labels.
+
+    With several ``panels``, side by side, ``draw`` gets a list of axes; the legend is that of the first.
+    """
     matplotlib = require("matplotlib", "train")
-    with matplotlib.rc_context(STYLE):
+
+    def render(form: str) -> bytes:
         # Without pyplot: it needs no display, and keeps no figure in memory.
-        figure = require("matplotlib.figure", "train").Figure(figsize=(WIDTH, height), layout="constrained")
-        axes = figure.add_subplot()
-        draw(axes)
-        figure.suptitle(title, x=0.01, ha="left")
-        handles, _ = axes.get_legend_handles_labels()
-        if handles:
-            figure.legend(loc="outside lower center", ncols=2)
-        written = io.StringIO()
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None, "Title": title})
-    svg = re.sub(r"'DejaVu Sans'[^;\"]*", _FONTS, written.getvalue())
-    return Figure(name, caption, svg)
+        with matplotlib.rc_context(STYLE):
+            figure = require("matplotlib.figure", "train").Figure(figsize=(width, height), layout="constrained")
+            axes = [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
+            draw(axes if panels > 1 else axes[0])
+            if title:
+                figure.suptitle(title, x=0.01, ha="left")
+            handles, _ = axes[0].get_legend_handles_labels()
+            if handles:
+                figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2 * panels)
+            written = io.BytesIO()
+            date = "CreationDate" if form == "pdf" else "Date"
+            figure.savefig(written, format=form, metadata={date: None, "Creator": None, "Title": title or name})
+        return written.getvalue()
+
+    svg = re.sub(r"'DejaVu Sans'[^;\"]*", _FONTS, render("svg").decode())
+    return Figure(name, caption, svg, render)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import wrap
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ghrq.report.console import columns
 from ghrq.report.results import NOTHING, Measured, ResultPath
@@ -117,7 +117,7 @@ class Grid:
         top = (max if how.best == "highest" else min)(entry.mean for entry in measured)
         return {_text(e, how) for e in measured if format(e.mean, how.spec) == format(top, how.spec)}
 
-    def _lines(self, bold: str) -> list[list[str]]:
+    def lines(self, bold: str) -> list[list[str]]:
         """Headings, titles of blocks and rows as text, with ``bold`` on both sides of what is bold."""
         titles = [self.columns[i].title for i in self._shown()]
         lines = [["", *titles]]
@@ -131,15 +131,34 @@ class Grid:
 
     def text(self) -> str:
         """For a console: the title and aligned columns, the best entries marked with ``*``."""
-        heading, *lines = [[cell.replace("`", "").replace("\u00a0", " ") for cell in line] for line in self._lines("*")]
+        heading, *lines = [[cell.replace("`", "").replace("\u00a0", " ") for cell in line] for line in self.lines("*")]
         wrapped = [wrap(title, 10, break_long_words=False) for title in heading]
         return f"{self.title}\n\n{columns([*zip_longest(*wrapped, fillvalue=''), *lines], numbers=True)}\n"
 
     def markdown(self) -> str:
         """A heading, the table, and its note."""
-        heading, *lines = [[cell.replace("|", "\\|") for cell in line] for line in self._lines("**")]
+        heading, *lines = [[cell.replace("|", "\\|") for cell in line] for line in self.lines("**")]
         table = [heading, ["---", *("---:" for _ in heading[1:])], *lines]
         return f"## {self.title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in table) + f"\n\n{self.note}\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, ready for JSON: every cell as it is shown, and a measured one with all its values."""
+        shown = self._shown()
+        rows = [
+            {
+                "block": block.title,
+                "label": row.label,
+                "note": row.note,
+                "cells": [
+                    {"text": cell.text, "best": cell.bold} | _numbers(row.entries[i])
+                    for i, cell in zip(shown, cells, strict=True)
+                ],
+            }
+            for block in self.blocks
+            for row, cells in zip(block.rows, self.cells(block), strict=True)
+        ]
+        titles = [self.columns[i].title for i in shown]
+        return {"title": self.title, "note": self.note, "columns": titles, "rows": rows}
 
     def html(self) -> str:
         """A ``<figure>`` with title, table and note."""
@@ -152,3 +171,9 @@ def _text(entry: Entry, column: Column) -> str:
     if isinstance(entry, Measured):
         return (Measured((entry.mean,)) if column.aside and entry else entry).show(column.spec)
     return entry or NOTHING
+
+
+def _numbers(entry: Entry) -> dict[str, Any]:
+    if not isinstance(entry, Measured) or not entry:
+        return {}
+    return {"mean": entry.mean, "spread": entry.spread, "values": list(entry.values)}

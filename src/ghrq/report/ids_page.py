@@ -37,6 +37,7 @@ def write_page(
     *,
     provenance: Mapping[str, str] | None = None,
     examples: ItemExamples | None = None,
+    more: Sequence[PageSection] = (),
 ) -> Path:
     """Write ``folder/quality.html``, one file that needs nothing but a browser; returns its path.
 
@@ -45,10 +46,12 @@ def write_page(
         folder: is created if it does not exist.
         provenance: which tokenizer, files and settings the IDs come from, as names and values.
         examples: items to show.
+        more: sections after the checks: words of prefixes, popularity, another tokenizer.
 
     """
     folder, verdict = Path(folder), judge(quality)
     sections = _sections(quality, verdict, examples)
+    sections[1:1] = more
     if provenance:
         sections.insert(1, PageSection("Where these IDs come from", [Facts(provenance)]))
     html = Page(TITLE, _subtitle(quality), _lead(quality, verdict), sections).html()
@@ -169,12 +172,15 @@ def _depth_table(quality: Quality) -> Grid:
         Column("codes", spec=",.0f"): quality.codebook_size,
         Column("used, %", factor=100.0): quality.usage,
         Column("perplexity"): quality.perplexity,
+        Column("entropy, bits", spec=".2f"): quality.entropy,
+        Column("Gini", spec=".2f"): quality.gini,
         Column("distinct, % of items", factor=100.0): quality.uniqueness,
         Column("largest group", spec=",.0f"): quality.largest_group,
         Column("mean squared error", spec=".4g"): lost.mean_squared if lost else [],
         Column("% of the variance", spec=".2f", factor=100.0): lost.relative if lost else [],
         Column("neighbours sharing, %", spec=".2f", factor=100.0): near.shared if near else [],
         Column("random pairs, %", spec=".2g", factor=100.0, aside=True): near.shared_random if near else [],
+        Column("queries with a neighbour sharing, %", factor=100.0): near.hit if near else [],
     }
     rows = [
         Row(
@@ -184,8 +190,9 @@ def _depth_table(quality: Quality) -> Grid:
         for m in range(len(quality.usage))
     ]
     note = (
-        "*Codes*, *used* and *perplexity* are of the one stage, the others of all codes up to it. *Perplexity* is the "
-        "number of equally used codes that would be as hard to guess."
+        "*Codes*, *used*, *perplexity*, *entropy* and *Gini* are of the one stage, the others of all codes up to it. "
+        "*Perplexity* is the number of equally used codes that would be as hard to guess; *Gini* is 0 if all codes "
+        "have equally many items, and near 1 if few have nearly all."
     )
     return Grid("By depth", note, list(columns), [Block("", rows, compete=False)])
 

@@ -20,6 +20,17 @@ class PagePiece(Protocol):
 
 
 @dataclass(frozen=True)
+class Folded:
+    """A table that a reader opens: its title is all that is shown before."""
+
+    grid: Grid
+
+    def html(self) -> str:
+        """A ``<details>``."""
+        return render("folded", title=self.grid.title, piece=safe(self.grid.html()))
+
+
+@dataclass(frozen=True)
 class PageSection:
     """A heading, paragraphs, and pieces."""
 
@@ -28,6 +39,8 @@ class PageSection:
     """``None`` is left out, and so is a section without any piece and paragraph."""
     text: Sequence[str] = ()
     """Paragraphs in Markdown."""
+    part: bool = False
+    """It begins a part of the page: a larger heading, and a line of its own in the contents."""
 
     def shown(self) -> list[PagePiece]:
         """The pieces that are there; an empty gallery is not."""
@@ -53,22 +66,36 @@ class Page:
         return render("page", page=self, sections=sections, footer=f"Written by ghrq {__version__}.")
 
     def markdown(self) -> str:
-        """The title, the paragraphs on top, and all tables."""
-        tables = [piece.markdown() for piece in self._pieces() if isinstance(piece, Grid)]
-        return "\n".join([f"# {self.title}\n", *(f"{paragraph}\n" for paragraph in self.lead), *tables])
+        """The title, the paragraphs on top, the heads of parts, and all tables."""
+        found = [f"# {self.title}\n", *(f"{paragraph}\n" for paragraph in self.lead)]
+        for section in self.sections:
+            if section.part:
+                found += [f"# {section.title}\n", *(f"{paragraph}\n" for paragraph in section.text)]
+            found += [grid.markdown() for grid in _tables(section)]
+        return "\n".join(found)
+
+    def tables(self) -> list[Grid]:
+        """All tables, from top to bottom."""
+        return [grid for section in self.sections for grid in _tables(section)]
 
     def write(self, folder: Path) -> Path:
         """Write report.html, tables.md and figures/ into ``folder``, each file atomically; returns report.html."""
-        shown = [piece for gallery in self._pieces() if isinstance(gallery, Gallery) for piece in gallery.figures]
         html = self.html()
         remedy = "once the cause is gone, the same command writes it without training again"
         with files.telling(f"the report into {folder}", remedy):
             (folder / "figures").mkdir(parents=True, exist_ok=True)
-            for figure in (piece for piece in shown if isinstance(piece, Figure)):
+            for figure in self.figures():
                 figure.save(folder / "figures")
             files.write(folder / "tables.md", self.markdown())
             files.write(folder / "report.html", html)
         return folder / "report.html"
 
-    def _pieces(self) -> list[PagePiece]:
-        return [piece for section in self.sections for piece in section.shown()]
+    def figures(self) -> list[Figure]:
+        """All plots, from top to bottom."""
+        galleries = [piece for section in self.sections for piece in section.shown() if isinstance(piece, Gallery)]
+        return [figure for gallery in galleries for figure in gallery.figures if isinstance(figure, Figure)]
+
+
+def _tables(section: PageSection) -> list[Grid]:
+    shown = [piece.grid if isinstance(piece, Folded) else piece for piece in section.shown()]
+    return [piece for piece in shown if isinstance(piece, Grid)]

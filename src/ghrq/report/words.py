@@ -48,14 +48,14 @@ def diverged(study: StudyResults) -> list[str]:
     return ["**Diverged:** " + "; ".join(failed)] if failed else []
 
 
-def what_came_out(grid: Grid | None, what: str = "", unit: str = "") -> list[str]:
-    """A paragraph for each block of a table, on its first column that has a best.
+def what_came_out(grid: Grid | None, what: str = "", unit: str = "", title: str = "") -> list[str]:
+    """A paragraph for each block of a table, on its column ``title``, by default the first that has a best.
 
     ``what``: what the column says, by default its title. ``unit``: behind each number.
     """
     if grid is None:
         return ["**What came out.** Nothing yet: no run has come to a result."]
-    place = next((i for i, column in enumerate(grid.columns) if column.best), None)
+    place = next((i for i, column in enumerate(grid.columns) if column.best and title in ("", column.title)), None)
     if place is None:
         return []
     column = grid.columns[place]

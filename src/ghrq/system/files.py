@@ -103,7 +103,12 @@ def sha256(path: Path) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """:func:`write` a value as standard JSON: NaN and infinite numbers become ``null``."""
-    write(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value as standard JSON: NaN and infinite numbers become ``null``."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

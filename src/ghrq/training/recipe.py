@@ -85,7 +85,7 @@ class Recipe(Section):
 
     def flat(self) -> dict[str, Any]:
         """The recipe as one table, ``{"quantizer.kind": "ghrq", …}``, with all defaults."""
-        return _flat(self.model_dump(mode="json"))
+        return flatten(self.model_dump(mode="json"))
 
 
 def load_recipe(
@@ -229,11 +229,11 @@ def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
     return {keys[0]: value}
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The inverse of :func:`_nested`, for a table of any depth."""
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A table of tables as one, ``{"quantizer.kind": "ghrq", …}``."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
 
 

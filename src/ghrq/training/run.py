@@ -273,13 +273,16 @@ class RunSummary(NamedTuple):
 
 def runs(root: str | Path) -> list[RunSummary]:
     """Every run in ``root`` and the folders in it."""
-    found = []
+    return [_summary(folder) for folder in run_folders(root)]
+
+
+def run_folders(root: str | Path) -> Iterator[Path]:
+    """The folder of every run in ``root`` and the folders in it."""
     for folder, inner, names in os.walk(root):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         if "recipe.toml" in names and ("environment.json" in names or "checkpoints" in inner):
             inner.clear()
-            found.append(_summary(Path(folder)))
-    return found
+            yield Path(folder)
 
 
 def free_folder(root: Path, name: str) -> Path:

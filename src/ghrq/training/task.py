@@ -48,6 +48,9 @@ class Task(ABC):
     tables: ClassVar[Sequence[Any]] = ()
     """The tables of its report: declarations of :class:`ghrq.report.tables.Table`."""
 
+    diagnosis: ClassVar[str] = "quantizer"
+    """Where in its results the measurements of ``ResidualQuantizer.diagnose`` are, if it has some."""
+
     recipe: Any
     run: "Run"
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from ghrq.report import Column, Table
 from ghrq.report.curves import Curve, training_figures
-from ghrq.report.figures import ChartLine, Figure, Gallery, lines
+from ghrq.report.figures import ChartLine, Figure, Gallery, draw_figure, lines
+from ghrq.report.kinds import looks
 from ghrq.report.page import Page, PageSection
 from ghrq.report.results import Group, StudyResults, length_at
 from ghrq.report.study import recipe_grid
@@ -105,19 +106,46 @@ def page(title: str, study: StudyResults) -> Page:
 
 def _rate_distortion(groups: Sequence[Group], name: str, dim: object) -> list[Figure]:
     """A score over the entropy of the codes, a line for each kind; the spread is that over seeds."""
-    given = []
-    for group in groups:
-        places = range(length_at(group.first, f"by_depth.{name}"))
-        x = [group.number(f"by_depth.entropy.{place}").mean for place in places]
-        y = [group.number(f"by_depth.{name}.{place}") for place in places]
-        if all(y) and x:
-            given.append(ChartLine(group.kind, x, y))
+    given = [line for group in groups if (line := _line(group, name))]
     if not given:
         return []
     where = "" if dim is None else f", d = {dim}"
     file = f"rate-{name.replace('_', '-')}" + ("" if dim is None else f"-d{dim}")
     caption = "At 1, 2, 4, 8 and all stages, against the entropy of the codes."
     return [lines(file, f"{_SCORES[name]}{where}", caption, ("kbit/s", _SCORES[name]), given)]
+
+
+def figure_three(study: StudyResults) -> Figure | None:
+    """Figure 3 of the paper: PESQ and SI-SDR over the entropy of the codes, by kind; paler for smaller dimensions."""
+    dims = sorted({group.axes.get("dim", "") for group in study.groups}, key=str)
+    shades = {dim: 0.35 + 0.65 * (place + 1) / len(dims) for place, dim in enumerate(dims)}
+    found = {name: [(g, line) for g in study.groups if (line := _line(g, name))] for name in ("pesq", "si_sdr")}
+    if not any(found.values()):
+        return None
+
+    def draw(panels: Any) -> None:
+        for axes, (name, given) in zip(panels, found.items(), strict=True):
+            for (group, line), look in zip(given, looks([group.kind for group, _ in given]), strict=True):
+                dim = group.axes.get("dim", "")
+                label = f"{look.label}, d = {dim}" if len(dims) > 1 else look.label
+                style = {"color": look.colour, "marker": look.marker, "alpha": shades[dim], "label": label}
+                spread = [value.spread for value in line.y]
+                axes.errorbar(line.x, [v.mean for v in line.y], spread if any(spread) else None, capsize=2, **style)
+            axes.set(xlabel="entropy of the codes, kbit/s", ylabel=_SCORES[name])
+
+    caption = (
+        "Rate and distortion at 1, 2, 4, 8 and all stages, against the entropy of the codes; bars are the spread over "
+        f"seeds. {what_was_run(study, 'audio')}"
+    )
+    return draw_figure("rate-distortion", "", caption, 3.9, draw, width=9.2, panels=2)
+
+
+def _line(group: Group, name: str) -> ChartLine | None:
+    """A score over the entropy of the codes; the spread is that over seeds."""
+    places = range(length_at(group.first, f"by_depth.{name}"))
+    x = [group.number(f"by_depth.entropy.{place}").mean for place in places]
+    y = [group.number(f"by_depth.{name}.{place}") for place in places]
+    return ChartLine(group.kind, x, y) if x and all(y) else None
 
 
 def _described(recipe: AudioRecipe) -> dict[str, str]:

@@ -211,9 +211,9 @@ def page(title: str, study: StudyResults) -> Page:
         "Semantic IDs as what a recommender generates, kind by kind, beside baselines",
         [
             what_was_run(study, "recommendation"),
-            *what_came_out(main, "Recall@10 of generated codes (" + _ALL.rstrip(".").lower() + ")"),
-            *what_came_out(alone, "Recall@10 of whole items, seen ones removed"),
-            *what_came_out(remembered, "Recall@10 with the memory, seen items removed"),
+            *what_came_out(main, "Recall@10 of generated codes (" + _ALL.rstrip(".").lower() + ")", title="R@10"),
+            *what_came_out(alone, "Recall@10 of whole items, seen ones removed", title="R@10"),
+            *what_came_out(remembered, "Recall@10 with the memory, seen items removed", title="R@10"),
         ],
         [
             PageSection("Generating codes", [main, CODES_UNSEEN.fill(study), RERANKED.fill(study)]),

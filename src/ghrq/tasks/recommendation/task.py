@@ -41,6 +41,7 @@ class Recommendation(Task):
     study = STUDY
     title = "Recommendation: generating the next item's codes"
     tables = TABLES
+    diagnosis = "ids.quantizer"
 
     tokenizer: Tokenizer | None = None
     """None if the IDs are not the quantizer's."""

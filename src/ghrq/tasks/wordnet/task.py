@@ -45,6 +45,7 @@ class WordNet(Task):
     study = STUDY
     title = "WordNet: what do the codes know of the hierarchy?"
     tables = TABLES
+    diagnosis = "diagnosis"
 
     embedding: HierarchyEmbedding | None = None
     """None if the codes are random."""
