@@ -100,7 +100,7 @@ print(f"shuffled: {adjusted_mutual_info_score(list(shuffled), codes[:, 0]):.2f}"
 # ## The explorer
 #
 # One HTML file, which opens offline. Drag the disk, go deeper with the wheel, search for *dog*. For a table of your own:
-# `ghrq explore tok/ ids.parquet --label title --out page.html`.
+# `ghrq explore tok/ ids.parquet --label title --out page.html`. The page that this makes: [mammals.html](mammals.html).
 
 # %%
 texts = ItemTexts(names, [nouns.names[noun] for noun in rows], "synset", kinds, "kind")
