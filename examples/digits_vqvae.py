@@ -27,8 +27,8 @@ def network(rq):
 # %% [markdown]
 # ## Train
 #
-# The loss of the quantizer is added with a weight. Nothing has to be tuned for `kind="calibrated"`, the default. The codes
-# move by themselves; the optimiser only sees encoder and decoder.
+# The loss of the quantizer is added with a weight. Nothing has to be tuned for `kind="calibrated"`, the default. The
+# codes move by themselves; the optimiser only sees encoder and decoder.
 
 
 # %%
@@ -40,7 +40,7 @@ def fit(model, steps=250, weight=0.1):
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=2e-3)
     for _ in range(steps):
         batch = train[torch.randint(len(train), (256,))]
-        z_hat, codes, loss = rq(encoder(batch))
+        z_hat, _, loss = rq(encoder(batch))  # in between: the codes
         total = nn.functional.mse_loss(decoder(z_hat), batch) + weight * loss
         optimizer.zero_grad()
         total.backward()
@@ -71,7 +71,7 @@ with torch.no_grad():
 print(codes[:3].tolist())
 
 figure, axes = plt.subplots(5, 8, figsize=(6.4, 4.2))
-for row, (name, pictures) in enumerate(zip(("picture", "1 code", "2 codes", "3 codes", "4 codes"), rows)):
+for row, (name, pictures) in enumerate(zip(("picture", "1 code", "2 codes", "3 codes", "4 codes"), rows, strict=True)):
     for column, picture in enumerate(pictures):
         axes[row, column].imshow(picture.view(8, 8), cmap="gray_r", vmin=0, vmax=1)
         axes[row, column].set(xticks=[], yticks=[])
@@ -80,8 +80,8 @@ for row, (name, pictures) in enumerate(zip(("picture", "1 code", "2 codes", "3 c
 # %% [markdown]
 # ## Is it healthy?
 #
-# `diagnose` says what to look at: the error by depth, how many codes are used, how far out the points are. Here it warns
-# that the vectors have much in common: `centre=True` takes that off before they are quantized.
+# `diagnose` says what to look at: the error by depth, how many codes are used, how far out the points are. Here it
+# warns that the vectors have much in common: `centre=True` takes that off before they are quantized.
 
 # %%
 print(rq.diagnose(encoder(test).detach()))

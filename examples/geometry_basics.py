@@ -67,8 +67,7 @@ for leaf in leaves[1:]:
 axes.scatter(*leaves.T, color="#d9713a", zorder=3)
 axes.set_aspect("equal")
 axes.axis("off")
-axes.set_title("Shortest ways from one point to seven others");
-
+axes.set_title("Shortest ways from one point to seven others")
 # %% [markdown]
 # ## Means and curvature
 #

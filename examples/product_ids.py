@@ -58,8 +58,8 @@ for row in (0, 1, 500, 2000):
 # %% [markdown]
 # ## Judge
 #
-# Before a model is trained on IDs: do they follow the vectors, and the categories? `quality` has more numbers than this,
-# and `ghrq inspect` makes a page of them.
+# Before a model is trained on IDs: do they follow the vectors, and the categories? `quality` has more numbers than
+# this, and `ghrq inspect` makes a page of them.
 
 # %%
 measured = quality(codes, X, tokenizer, labels=paths, separator=" > ")

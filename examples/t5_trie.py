@@ -65,7 +65,7 @@ model = T5ForConditionalGeneration(
     )
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-for step in range(120):
+for _ in range(120):
     batch = (~held).nonzero().squeeze(1)[torch.randint(int((~held).sum()), (64,))]
     loss = model(input_ids=queries[batch], labels=targets[batch]).loss
     optimizer.zero_grad()

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # WordNet codes and the explorer
 #
-# The mammals of WordNet are a real hierarchy: dogs are canines, canines are carnivores. This page embeds it in the Poincaré
-# ball, turns the points into codes, and makes a page to look around in them. The whole noun hierarchy is one command:
-# `ghrq reproduce wordnet --budget demo`.
+# The mammals of WordNet are a real hierarchy: dogs are canines, canines are carnivores. This page embeds it in the
+# Poincaré ball, turns the points into codes, and makes a page to look around in them. The whole noun hierarchy is one
+# command: `ghrq reproduce wordnet --budget demo`.
 
 # %%
 import os
@@ -85,11 +85,11 @@ for name in ("poodle", "beagle", "whale", "elephant"):
 # %% [markdown]
 # ## How much of the hierarchy is in the first code?
 #
-# The order of each mammal (carnivore, rodent, …) against the first code: the adjusted mutual information is 0 for random
-# codes and 1 if both say the same.
+# The order of each mammal (carnivore, rodent, …) against the first code: the adjusted mutual information is 0 for
+# random codes and 1 if both say the same.
 
 # %%
-from sklearn.metrics import adjusted_mutual_info_score  # noqa: E402
+from sklearn.metrics import adjusted_mutual_info_score
 
 kinds = [nouns.lemmas[[*path, noun][min(2, len(path))]].replace("_", " ") for noun, path in paths.items()]
 shuffled = np.random.default_rng(0).permutation(kinds)
@@ -99,8 +99,8 @@ print(f"shuffled: {adjusted_mutual_info_score(list(shuffled), codes[:, 0]):.2f}"
 # %% [markdown]
 # ## The explorer
 #
-# One HTML file, which opens offline. Drag the disk, go deeper with the wheel, search for *dog*. For a table of your own:
-# `ghrq explore tok/ ids.parquet --label title --out page.html`. The page that this makes: [mammals.html](mammals.html).
+# One HTML file, which opens offline. Drag the disk, go deeper with the wheel, search for *dog*: [the page that this
+# makes](mammals.html). For a table of your own: `ghrq explore tok/ ids.parquet --label title --out page.html`.
 
 # %%
 texts = ItemTexts(names, [nouns.names[noun] for noun in rows], "synset", kinds, "kind")

@@ -206,7 +206,9 @@ def draw_drift() -> None:
 def draw_gradients() -> None:
     """What goes forward, and how the gradient comes back, for both estimators."""
     parts, boxes = [], ["encoder", "z", "q₁", "q₂", "q₃", "ẑ", "decoder"]
-    for row, (title, colour) in enumerate((("naive: copied at every stage", BAD), ("ghrq: one hop, from ẑ to z", GOOD))):
+    for row, (title, colour) in enumerate(
+        (("naive: copied at every stage", BAD), ("ghrq: one hop, from ẑ to z", GOOD))
+    ):
         top = 30 + row * 150
         parts.append(text(4, top - 12, title, colour=colour))
         x, places = 4.0, []
@@ -228,7 +230,10 @@ def draw_gradients() -> None:
         for start, stop in hops:
             parts.append(arrow(middles[start] - 4, low, middles[stop] + 4, low, colour, dash=True))
         parts.append(arrow(middles[1] - 4, low, middles[0], low, colour, dash=True))
-        note = ["as it is, at another point each time: it leaks into every residual", "turned and discounted: gyr[z, −ẑ] g / (λ_ẑ λ_z)"]
+        note = [
+            "as it is, at another point each time: it leaks into every residual",
+            "turned and discounted: gyr[z, −ẑ] g / (λ_ẑ λ_z)",
+        ]
         parts.append(text((middles[1] + middles[5]) / 2, low + 22, note[row], "middle"))
     save("gradients", 600, 300, parts)
 
@@ -273,7 +278,7 @@ def draw_numbers() -> None:
         errors = [float(e) for e in found.residual_error]
         for stage in range(4):
             y = 44 + 34 * stage
-            share = float(found.perplexity[stage]) / 64
+            share, left_over = float(found.perplexity[stage]) / 64, errors[stage] / errors[0]
             parts.append(text(left, y + 11, f"stage {stage + 1}"))
             parts.append(
                 f'<rect x="{left + 62}" y="{y}" width="120" height="14" fill="currentColor" fill-opacity=".12"/>'
@@ -281,7 +286,7 @@ def draw_numbers() -> None:
             )
             parts.append(text(left + 190, y + 11, f"{float(found.perplexity[stage]):.0f} of 64"))
             parts.append(
-                f'<rect x="{left + 62}" y="{y + 16}" width="{120 * min(1.0, errors[stage] / errors[0]):.1f}" height="5" '
+                f'<rect x="{left + 62}" y="{y + 16}" width="{120 * min(1.0, left_over):.1f}" height="5" '
                 'fill="currentColor" fill-opacity=".55"/>'
             )
         parts.append(text(left + 62, 194, "thick: perplexity, thin: error left"))

@@ -2,8 +2,8 @@
 
 python scripts/render_examples.py [NAME ...] [--out docs/examples]
 
-A script is cut at its ``# %%`` lines: ``# %% [markdown]`` begins text, ``# %%`` code. All run in this process, one after
-the other, so that torch is imported once; each has names of its own and starts in a folder of its own.
+A script is cut at its ``# %%`` lines: ``# %% [markdown]`` begins text, ``# %%`` code. All run in this process, one
+after the other, so that torch is imported once; each has names of its own and starts in a folder of its own.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def render(script: Path, out: Path) -> None:
         page.append(f"```python\n{re.sub(r'  # noqa.*', '', body).strip()}\n```")
         printed = run(body, names, script, line)
         if printed.strip():
-            page.append(f'```{{.text .output title="printed"}}\n{printed.rstrip()}\n```')
+            page.append(f"```{{.text .output}}\n{printed.rstrip()}\n```")
         for place in plt.get_fignums():
             file = out / f"{script.stem}-{line}-{place}.png"
             plt.figure(place).savefig(file, dpi=110, bbox_inches="tight", facecolor="white")

@@ -14,7 +14,8 @@ def test_there_are_four():
     assert len(EXAMPLES) == 4
 
 
-DOCUMENTS = [README.parent / "docs" / "coming-from-vq.md"]
+PAGES = ("coming-from-vq", "start/first-quantizer", "hyperbolic", "scaling-out", "api/index")
+DOCUMENTS = [README.parent / "docs" / f"{name}.md" for name in PAGES]
 FURTHER = [text for path in DOCUMENTS for text in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL)]
 
 

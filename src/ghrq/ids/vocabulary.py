@@ -26,6 +26,7 @@ class Vocabulary:
         ((3, 259, 515), 16, {'pad': 0, 'bos': 1, 'eos': 2}, 531)
         >>> words.tokens(torch.tensor([[7, 0, 1]]))
         tensor([[ 10, 259, 516]])
+
     """
 
     sizes: tuple[int, ...]

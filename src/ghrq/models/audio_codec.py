@@ -77,6 +77,7 @@ class AudioCodec(nn.Module, Pretrained):
         >>> codes = codec.encode(wave)
         >>> codes.shape, codec.decode(codes[:, :4], length=len(wave)).shape  # four stages: the coarse version
         (torch.Size([50, 12]), torch.Size([16000]))
+
     """
 
     Config = AudioCodecConfig

@@ -35,6 +35,7 @@ class HierarchyEmbedding(nn.Module, Pretrained):
         >>> embedding = ghrq.models.HierarchyEmbedding(ghrq.models.HierarchyEmbedding.Config(size=100, dim=8))
         >>> embedding.points().shape, embedding.codes().shape
         (torch.Size([100, 8]), torch.Size([100, 4]))
+
     """
 
     Config = HierarchyEmbeddingConfig

@@ -50,6 +50,7 @@ class ImageTokenizer(nn.Module, Pretrained):
         >>> codes = tokenizer.encode(pixels)
         >>> codes.shape, tokenizer.decode(codes[..., :2]).shape  # any depth
         (torch.Size([2, 8, 8, 4]), torch.Size([2, 3, 32, 32]))
+
     """
 
     Config = ImageTokenizerConfig

@@ -7,6 +7,7 @@ Examples:
 
 A data set is searched in the folder ``source``; without one in ``GHRQ_DATA``, where Debian's packages put it, and in
 the cache; it is downloaded only on request.
+
 """
 
 from ghrq.data.images.folder import read_image

@@ -10,6 +10,7 @@ Examples:
 
 Parquet (a file, or a folder of parts), NumPy ``.npy``, CSV and JSON lines (both also ``.gz``). Only one batch is
 in memory at a time. Rows are counted from 0.
+
 """
 
 from ghrq.system.errors import require
