@@ -48,6 +48,8 @@ def render(script: Path, out: Path) -> None:
     """Write ``out/NAME.md`` and the figures of ``script`` beside it."""
     page, names = [], {"__name__": "__main__"}
     plt.close("all")
+    for earlier in out.glob(f"{script.stem}-*.png"):
+        earlier.unlink()
     for is_text, line, body in cells(script.read_text("utf-8")):
         if is_text:
             page.append(body.strip("\n"))

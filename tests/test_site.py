@@ -31,6 +31,9 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     for name in ("docs", "examples", "scripts"):
         shutil.copytree(ROOT / name, folder / name)
+    for path in (folder / "docs" / "examples").iterdir():
+        if path.name != "index.md":  # of an earlier build
+            path.unlink()
     for name in ("mkdocs.yml", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, folder)
     (folder / "src").symlink_to(ROOT / "src")
