@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test quick lint types check hooks clean
+.PHONY: help demo test quick lint types check docs docs-serve hooks clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 # torch comes first and pinned: a plain requirement would pull gigabytes of CUDA onto a machine without a GPU.
 $(READY): pyproject.toml
@@ -34,6 +34,15 @@ types: $(READY)  ## check the types
 	$(BIN)/mypy
 
 check: lint types test  ## run everything that CI runs
+
+# The second line is of mkdocs-material: it need not tell of plans for another major version in every build.
+docs: $(READY)  ## run the examples and build the documentation into site/
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/render_examples.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(READY)  ## show the documentation on localhost, and follow changes of its pages
+	test -f docs/examples/product_ids.md || OMP_NUM_THREADS=1 $(BIN)/python scripts/render_examples.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr localhost:8000
 
 hooks: $(READY)  ## check the style and the types at every commit
 	$(BIN)/pre-commit install

@@ -14,7 +14,8 @@ def test_there_are_four():
     assert len(EXAMPLES) == 4
 
 
-DOCUMENTS = [README.parent / "docs" / "coming-from-vq.md"]
+PAGES = ("coming-from-vq", "start/first-quantizer", "hyperbolic", "scaling-out", "api/index")
+DOCUMENTS = [README.parent / "docs" / f"{name}.md" for name in PAGES]
 FURTHER = [text for path in DOCUMENTS for text in re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL)]
 
 
@@ -25,8 +26,14 @@ def test_an_example_runs(example, tmp_path, monkeypatch):
 
 
 def test_links_work_on_a_package_index():
-    """It shows the README without the other files: only whole addresses and places in the README itself work there."""
+    """It shows the README without the other files: only whole addresses and places in the README itself work there.
+
+    A picture is an exception: there its text is shown instead, which says as much.
+    """
     text = re.sub(r"```.*?```", "", README.read_text("utf-8"), flags=re.DOTALL)
+    pictures = re.findall(r"!\[(.{20,})\]\((docs/[\w./-]+)\)", text)
+    assert all((README.parent / file).is_file() for _, file in pictures)
+    text = re.sub(r"!\[.{20,}\]\(docs/[\w./-]+\)", "", text)
     targets = re.findall(r"\]\(([^)]*)\)", text) + re.findall(r"(?:src|href)=[\"']([^\"']*)", text)
     headings = {f"#{title.lower().replace(' ', '-')}" for title in re.findall(r"^## (.*)$", text, flags=re.MULTILINE)}
     assert [target for target in targets if target not in headings and not target.startswith("https://")] == []

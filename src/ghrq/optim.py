@@ -20,6 +20,14 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):
 
     There the second moment is one number per row, and the step is parallel to the first moment, so that the inner
     products of a row determine the new point and the transported moment.
+
+    Examples:
+        >>> rq = ghrq.ResidualQuantizer(8, codebook_size=16, num_stages=2, codebook_update="gradient")
+        >>> optimizer = ghrq.optim.RiemannianAdam(rq.parameters(), lr=1e-2)
+        >>> _ = rq.attach(optimizer)  # codes that are revived forget their moments
+        >>> rq(torch.randn(64, 8)).loss.backward()
+        >>> optimizer.step()
+
     """
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -74,6 +82,16 @@ class RiemannianSGD(geoopt.optim.RiemannianSGD):
 
     geoopt starts the momentum buffer from the Euclidean gradient, which is ``λ_x²`` times too long; here it starts
     from the first Riemannian gradient. From then on it is transported along with its point.
+
+    Examples:
+        >>> from ghrq.geometry.manifold import ManifoldParameter, PoincareBall
+        >>> point = ManifoldParameter(torch.tensor([[0.5, 0.0]]), manifold=PoincareBall(1.0))
+        >>> optimizer = ghrq.optim.RiemannianSGD([point], lr=0.1)
+        >>> ball.distance(point, torch.zeros(2)).square().sum().backward()
+        >>> optimizer.step()
+        >>> bool(point.norm() < 0.5)  # nearer to the origin
+        True
+
     """
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -62,6 +62,11 @@ def max_radius(dtype: torch.dtype) -> float:
 
     Rounding a vector moves its norm by at most half an ulp, so a point at this radius is always inside the ball. In
     float64 the norm that it is scaled by is rounded as well: there it is eight.
+
+    Examples:
+        >>> ball.max_radius(torch.float32) < 1.0
+        True
+
     """
     return 1.0 - (8.0 if dtype == torch.float64 else 1.0) * torch.finfo(dtype).eps
 
@@ -71,6 +76,11 @@ def gap(x: Tensor, c: Curvature = 1.0) -> Tensor:
 
     It has full relative precision, however small it is. It is at least the gap of a point that :func:`project` leaves
     unchanged: points on or outside the boundary get that gap, and keep their gradient.
+
+    Examples:
+        >>> ball.gap(torch.tensor([0.6, 0.8]) / 2)
+        tensor([0.7500], dtype=torch.float64)
+
     """
     x, c = numerics.computable(x), numerics.checked(c)
     wide = numerics.wide_dtype(x)
@@ -89,6 +99,12 @@ def project(x: Tensor, c: Curvature = 1.0) -> Tensor:
     """Pull points on or beyond the boundary back to :func:`max_radius`; leave all others alone. ``(..., d)``.
 
     The scaling is a constant for the gradient, so that a point outside the ball still gets a gradient.
+
+    Examples:
+        >>> ball.project(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+
     """
     dtype = numerics.result_type(x)
     x, c = numerics.computable(x), numerics.checked(c)
@@ -96,7 +112,14 @@ def project(x: Tensor, c: Curvature = 1.0) -> Tensor:
 
 
 def conformal_factor(x: Tensor, c: Curvature = 1.0) -> Tensor:
-    """``λ_x = 2 / (1 - c‖x‖²)``, shape ``(..., 1)``."""
+    """``λ_x = 2 / (1 - c‖x‖²)``, shape ``(..., 1)``.
+
+    Examples:
+        >>> ball.conformal_factor(torch.tensor([[0.0, 0.0], [0.6, 0.0]]))
+        tensor([[2.0000],
+                [3.1250]])
+
+    """
     return (2.0 / gap(x, c)).to(numerics.result_type(x))
 
 
@@ -104,7 +127,13 @@ def conformal_factor(x: Tensor, c: Curvature = 1.0) -> Tensor:
 
 
 def mobius_add(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
-    """Möbius addition ``x ⊕ y = (α s + c‖s‖² x) / (αβ + c‖s‖²)`` with ``s = x + y``. ``(..., d)``."""
+    """Möbius addition ``x ⊕ y = (α s + c‖s‖² x) / (αβ + c‖s‖²)`` with ``s = x + y``. ``(..., d)``.
+
+    Examples:
+        >>> ball.mobius_add(torch.tensor([0.5, 0.0]), torch.tensor([0.0, 0.5]))
+        tensor([0.5882, 0.3529])
+
+    """
     dtype = numerics.result_type(x, y)
     x, y = numerics.computable(x), numerics.computable(y)
     result, _ = mobius_add_with_gaps(x, gap(x, c), y, gap(y, c), c)
@@ -130,6 +159,12 @@ def mobius_sub(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     """The left residual ``(-x) ⊕ y = (α δ - c‖δ‖² x) / (αβ + c‖δ‖²)`` with ``δ = y - x``. ``(..., d)``.
 
     Adding ``x`` on the left undoes it exactly: ``x ⊕ ((-x) ⊕ y) = y``.
+
+    Examples:
+        >>> x, y = torch.tensor([0.5, 0.0]), torch.tensor([0.1, 0.2])
+        >>> ball.mobius_add(x, ball.mobius_sub(x, y))
+        tensor([0.1000, 0.2000])
+
     """
     return mobius_add(-x, y, c)
 
@@ -138,6 +173,14 @@ def gyration(u: Tensor, v: Tensor, w: Tensor, c: Curvature = 1.0) -> Tensor:
     """The rotation ``gyr[u, v] w`` that makes Möbius addition associative: ``u⊕(v⊕w) = (u⊕v)⊕gyr[u,v]w``.
 
     ``w`` is any vector ``(..., d)``, not only a point of the ball.
+
+    Examples:
+        >>> u, v, w = torch.tensor([[0.5, 0.0], [0.0, 0.5], [0.3, 0.1]])
+        >>> left = ball.mobius_add(u, ball.mobius_add(v, w))
+        >>> right = ball.mobius_add(ball.mobius_add(u, v), ball.gyration(u, v, w))
+        >>> torch.allclose(left, right)
+        True
+
     """
     dtype = numerics.result_type(u, v, w)
     return _rotate(w, -v, gap(v, c), u, gap(u, c), c).to(dtype)
@@ -150,6 +193,11 @@ def distance(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     """Geodesic distance ``(2/√c) asinh(√c‖y - x‖ / √(αβ))``, shape ``(...)``.
 
     At coincident points it and its gradient are 0.
+
+    Examples:
+        >>> ball.distance(torch.zeros(2), torch.tensor([[0.5, 0.0], [0.9, 0.0]]))
+        tensor([1.0986, 2.9444])
+
     """
     dtype = numerics.result_type(x, y)
     x, y, c = numerics.computable(x), numerics.computable(y), numerics.checked(c)
@@ -168,6 +216,11 @@ def pairwise_distance(x: Tensor, codes: Tensor, c: Curvature = 1.0) -> Tensor:
 
     Vectors longer than 1e150, far outside the ball, overflow: :func:`project` them first.
     For tests and small work; :func:`ghrq.geometry.nearest.nearest` finds the nearest code by one matrix product.
+
+    Examples:
+        >>> ball.pairwise_distance(torch.zeros(3, 2), torch.tensor([[0.5, 0.0], [0.0, 0.9]])).shape
+        torch.Size([3, 2])
+
     """
     dtype = numerics.result_type(x, codes)
     x, codes, c = numerics.computable(x), numerics.computable(codes), numerics.checked(c)
@@ -190,6 +243,12 @@ def expmap0(v: Tensor, c: Curvature = 1.0) -> Tensor:
 
     Tangent vectors too long for their type are shortened to the one that reaches :func:`max_radius`, by a factor
     that is constant for the gradient: an encoder whose output has become too long still gets a gradient.
+
+    Examples:
+        >>> ball.expmap0(torch.tensor([[0.5, 0.0], [50.0, 0.0]]))
+        tensor([[0.4621, 0.0000],
+                [1.0000, 0.0000]])
+
     """
     dtype = numerics.result_type(v)
     v, c = numerics.computable(v), numerics.checked(c)
@@ -198,7 +257,13 @@ def expmap0(v: Tensor, c: Curvature = 1.0) -> Tensor:
 
 
 def logmap0(y: Tensor, c: Curvature = 1.0) -> Tensor:
-    """Back from the ball to the tangent space at the origin: ``artanh(√c‖y‖) y / (√c‖y‖)``. ``(..., d)``."""
+    """Back from the ball to the tangent space at the origin: ``artanh(√c‖y‖) y / (√c‖y‖)``. ``(..., d)``.
+
+    Examples:
+        >>> ball.logmap0(ball.expmap0(torch.tensor([0.5, 0.2])))
+        tensor([0.5000, 0.2000])
+
+    """
     dtype = numerics.result_type(y)
     y = numerics.computable(y)
     return logmap0_with_gap(y, gap(y, c), c).to(dtype)
@@ -215,6 +280,13 @@ def expmap(x: Tensor, v: Tensor, c: Curvature = 1.0) -> Tensor:
 
     The two terms can cancel, so the vectors are float64 as well, and where they cancel the sum is computed to twice
     those digits. ``(..., d)``.
+
+    Examples:
+        >>> x, y = torch.tensor([0.5, 0.0]), torch.tensor([0.1, 0.2])
+        >>> half = ball.expmap(x, 0.5 * ball.logmap(x, y))
+        >>> torch.allclose(ball.distance(x, half), ball.distance(half, y))
+        True
+
     """
     dtype = numerics.result_type(x, v)
     x, v, c = numerics.computable(x), numerics.computable(v), numerics.checked(c)
@@ -238,6 +310,12 @@ def logmap(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     """The velocity at ``x`` of the geodesic that reaches ``y`` at time 1. ``(..., d)``.
 
     ``log_x(y) = asinh(√u)/√u · (α δ - c‖δ‖² x) / (β √(1+u))`` with ``u = c‖δ‖²/(αβ)``.
+
+    Examples:
+        >>> x, y = torch.tensor([0.5, 0.0]), torch.tensor([0.1, 0.2])
+        >>> ball.expmap(x, ball.logmap(x, y))
+        tensor([0.1000, 0.2000])
+
     """
     dtype = numerics.result_type(x, y)
     x, y, c = numerics.computable(x), numerics.computable(y), numerics.checked(c)
@@ -252,7 +330,16 @@ def logmap(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
 
 
 def transport(v: Tensor, x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
-    """Parallel transport of ``v`` from ``x`` to ``y``: ``(λ_x/λ_y) gyr[y, -x] v``. ``(..., d)``."""
+    """Parallel transport of ``v`` from ``x`` to ``y``: ``(λ_x/λ_y) gyr[y, -x] v``. ``(..., d)``.
+
+    Examples:
+        >>> v, x, y = torch.tensor([[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
+        >>> moved = ball.transport(v, x, y)
+        >>> lengths = ball.conformal_factor(x) * v.norm(), ball.conformal_factor(y) * moved.norm()
+        >>> torch.allclose(*lengths)
+        True
+
+    """
     dtype = numerics.result_type(v, x, y)
     alpha, beta = gap(x, c), gap(y, c)
     rotated = _rotate(v, x, alpha, y, beta, c)
@@ -265,6 +352,12 @@ def discounted_transport(g: Tensor, q: Tensor, z: Tensor, c: Curvature = 1.0) ->
     A Euclidean gradient ``g`` at ``q`` becomes Riemannian (``/λ_q²``) and is transported to ``z``; it is not turned
     back into a Euclidean one, which would multiply it by the diverging ``λ_z²``:
     ``P̃ g = gyr[z, -q] g / (λ_q λ_z)``.
+
+    Examples:
+        >>> g, origin = torch.tensor([1.0, 0.0]), torch.zeros(2)
+        >>> ball.discounted_transport(g, origin, origin)
+        tensor([0.2500, 0.0000])
+
     """
     dtype = numerics.result_type(g, q, z)
     return discounted_transport_with_gaps(g, q, gap(q, c), z, gap(z, c), c).to(dtype)
@@ -286,6 +379,11 @@ def midpoint(x: Tensor, weights: Tensor | None = None, c: Curvature = 1.0) -> Te
 
     ``m = s / (t + √(t² - c‖s‖²))`` with ``s = Σ wλx`` and ``t = Σ w(λ - 1)``. Vectors longer than 1e150, far outside
     the ball, overflow: :func:`project` them first.
+
+    Examples:
+        >>> ball.midpoint(torch.tensor([[0.5, 0.0], [-0.5, 0.0]]))
+        tensor([0., 0.])
+
     """
     dtype = numerics.result_type(x)
     x, c = numerics.computable(x), numerics.checked(c)

@@ -68,17 +68,18 @@ class Neighbours(NamedTuple):
 class Catalogue:
     """Items and their codes: look-up both ways, neighbours by shared prefix, a Parquet file.
 
-    >>> catalogue = Catalogue(["apple", "pear", "nail"], torch.tensor([[0, 1], [0, 2], [3, 1]]))
-    >>> catalogue.codes_of(["nail"])
-    tensor([[3, 1]])
-    >>> catalogue.ids_of(torch.tensor([[0, 2], [0, 1]])).tolist()
-    ['pear', 'apple']
-    >>> catalogue.under([0]).tolist()
-    ['apple', 'pear']
-    >>> catalogue.neighbours(["apple"], 5).ids.tolist()
-    ['pear']
-    >>> "plum" in catalogue, catalogue["nail"].tolist(), list(catalogue)
-    (False, [3, 1], ['apple', 'pear', 'nail'])
+    Examples:
+        >>> catalogue = ghrq.ids.Catalogue(["apple", "pear", "nail"], torch.tensor([[0, 1], [0, 2], [3, 1]]))
+        >>> catalogue.codes_of(["nail"])
+        tensor([[3, 1]])
+        >>> catalogue.ids_of(torch.tensor([[0, 2], [0, 1]])).tolist()
+        ['pear', 'apple']
+        >>> catalogue.under([0]).tolist()
+        ['apple', 'pear']
+        >>> catalogue.neighbours(["apple"], 5).ids.tolist()
+        ['pear']
+        >>> "plum" in catalogue, catalogue["nail"].tolist(), list(catalogue)
+        (False, [3, 1], ['apple', 'pear', 'nail'])
 
     Args:
         ids: ``n`` distinct strings or whole numbers: a list, a numpy array or what numpy can convert.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ghrq.quantizer import ResidualQuantizer
 
 Policy = Literal["append", "reassign", "none"]
+"""What to do with items that share a tuple: a last token, another tuple, or nothing. See :func:`resolve`."""
 VectorsOf = Callable[[Tensor], Tensor]
 
 # Number of beam searches before the systematic assignment, and how much wider each is than the one before. Items that
@@ -44,6 +45,12 @@ def resolve(
 ) -> Tensor:
     """Resolve collisions among ``codes (n, N)``, a tensor or an array, by a named policy.
 
+    Examples:
+        >>> ghrq.ids.resolve(torch.tensor([[5, 1], [2, 2], [5, 1]]), "append")
+        tensor([[5, 1, 0],
+                [2, 2, 0],
+                [5, 1, 1]])
+
     Returns:
         ``"append"``: ``(n, N + 1)``, see :func:`resolve_append` (and ``size`` there); ``"reassign"``: ``(n, N)``, see
         :func:`resolve_reassign`, which needs ``vectors_of`` and ``quantizer``; ``"none"``: the codes unchanged.
@@ -63,6 +70,10 @@ def resolve_append(codes: Codes, size: int | None = None, *, taken: Codes | None
     """Add a token that distinguishes the items of a tuple: ``codes (n, N)`` -> ``(n, N + 1)``.
 
     The token counts the items of a tuple from 0 in the order of their rows.
+
+    Examples:
+        >>> ghrq.ids.resolve_append(torch.tensor([[5, 1], [2, 2], [5, 1]]))[:, -1]
+        tensor([0, 0, 1])
 
     Args:
         codes: ``(n, N)`` integers.
@@ -140,6 +151,14 @@ def resolve_reassign(
     codes nearest to their own, and then any free tuple that shares as many first codes as possible with theirs. Ties
     go to the lowest row, so the result is deterministic. Memory is proportional to ``n``, time to the number of
     colliding items.
+
+    Examples:
+        >>> z = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+        >>> rq = ghrq.ResidualQuantizer(8, codebook_size=16, num_stages=2).eval()
+        >>> _ = rq.initialize(z)
+        >>> ids = ghrq.ids.resolve_reassign(rq.encode(z), lambda rows: z[rows], rq)
+        >>> len(ids.unique(dim=0))
+        200
 
     Args:
         codes: ``(n, N)`` integers, N the quantizer's ``num_stages``.

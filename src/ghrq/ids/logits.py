@@ -13,9 +13,15 @@ from ghrq.system.checks import at_least
 class TrieLogitsProcessor:
     """Restrict ``transformers``' ``generate`` to the IDs of a trie, for whole batches and beams at once.
 
-    >>> processor = TrieLogitsProcessor(trie, eos_token=1, first_token=2)
-    >>> tokens = model.generate(**inputs, logits_processor=[processor], num_beams=20, max_new_tokens=trie.num_stages)
-    >>> codes = processor.codes(tokens)
+    Examples:
+        >>> trie = ghrq.ids.PrefixTrie(torch.tensor([[0, 1], [0, 2], [3, 1]]), codebook_size=4)
+        >>> processor = ghrq.ids.TrieLogitsProcessor(trie, eos_token=1, first_token=2)
+        >>> scores = processor(torch.tensor([[0]]), torch.zeros(1, 10))  # what may come after the start token 0
+        >>> scores.isfinite().nonzero()[:, 1].tolist()  # code 0 is token 2, code 3 is token 5
+        [2, 5]
+
+        In practice ``model.generate(**inputs, logits_processor=[processor], num_beams=20, max_new_tokens=2)``, then
+        ``processor.codes(tokens)``.
 
     The i-th token after the prompt encodes the i-th code: ``offsets[i] + code``. After the last code only
     ``eos_token`` is allowed, after that only ``pad_token``. The options of ``generate`` for sampling (temperature,

@@ -28,6 +28,11 @@ class PrefixTrie:
     found by binary search and the children of a node are adjacent. Memory is at most about ``24·n·(num_stages + 1)``
     bytes.
 
+    Examples:
+        >>> trie = ghrq.ids.PrefixTrie(torch.tensor([[0, 1], [0, 2], [3, 1]]), codebook_size=4)
+        >>> trie.num_items, trie.num_stages, trie.sizes
+        (3, 2, (4, 4))
+
     Args:
         codes: ``(n, num_stages)`` integers from 0 to below ``codebook_size``, a tensor or an array; several items
             may share a tuple.

@@ -20,9 +20,13 @@ SPECIAL = ("pad", "bos", "eos")
 class Vocabulary:
     """Which token stands for which code: code ``k`` of stage ``i`` is the token ``offsets[i] + k``.
 
-    >>> Vocabulary.of([256, 256, 16], tie_break=True)
-    Vocabulary(sizes=(256, 256, 16), offsets=(3, 259, 515), tie_break=16, special={'pad': 0, 'bos': 1, 'eos': 2}, \
-size=531)
+    Examples:
+        >>> words = ghrq.ids.Vocabulary.of([256, 256, 16], tie_break=True)
+        >>> words.offsets, words.tie_break, words.special, words.size
+        ((3, 259, 515), 16, {'pad': 0, 'bos': 1, 'eos': 2}, 531)
+        >>> words.tokens(torch.tensor([[7, 0, 1]]))
+        tensor([[ 10, 259, 516]])
+
     """
 
     sizes: tuple[int, ...]

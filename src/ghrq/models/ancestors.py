@@ -32,9 +32,14 @@ class AncestorTranslatorConfig(StagedSection):
 class AncestorTranslator(nn.Module, Pretrained):
     """A sequence-to-sequence model that predicts the codes of ancestors, with the codes of all nodes.
 
-    >>> translator = AncestorTranslator.from_pretrained("runs/wordnet-cpu/models/translator")
-    >>> tuples, scores = translator.ancestors(torch.tensor([dog]), beam=10)
-    >>> translator.nodes(tuples[0, 0])   # the nodes that have the likeliest codes
+    Examples:
+        >>> Config = ghrq.models.AncestorTranslator.Config
+        >>> codes = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+        >>> config = Config(size=4, num_stages=2, codebook_size=2, width=16, layers=1, heads=2, feedforward=16)
+        >>> translator = ghrq.models.AncestorTranslator(config, codes).eval()
+        >>> tuples, scores = translator.ancestors(torch.tensor([3]), beam=2)
+        >>> tuples.shape  # the likeliest codes of an ancestor of node 3; translator.nodes(tuples[0, 0]) are its nodes
+        torch.Size([1, 2, 2])
 
     Args:
         config: sizes.

@@ -71,9 +71,13 @@ class AudioCodecConfig(AudioCodecSizes):
 class AudioCodec(nn.Module, Pretrained):
     """Encoder, quantizer and decoder of one channel: a tuple of codes for each frame of ``hop`` samples.
 
-    >>> codec = AudioCodec.from_pretrained("speech-16k")
-    >>> codes = codec.encode(wave)                       # (T,) at codec.config.sample_rate -> (frames, num_stages)
-    >>> wave = codec.decode(codes[:, :4], length=len(wave))  # the coarse version
+    Examples:
+        >>> codec = ghrq.models.AudioCodec.from_pretrained("speech-16k")  # ships with ghrq
+        >>> wave = torch.randn(16_000)  # (T,) at codec.config.sample_rate
+        >>> codes = codec.encode(wave)
+        >>> codes.shape, codec.decode(codes[:, :4], length=len(wave)).shape  # four stages: the coarse version
+        (torch.Size([50, 12]), torch.Size([16000]))
+
     """
 
     Config = AudioCodecConfig

@@ -31,8 +31,11 @@ class HierarchyEmbedding(nn.Module, Pretrained):
 
     Nodes are row numbers: of a run of the WordNet task, those of ``ghrq.data.wordnet.load().names``.
 
-    >>> embedding = HierarchyEmbedding.from_pretrained("runs/wordnet-cpu/models/embedding")
-    >>> embedding.points(), embedding.codes()   # (size, dim), (size, num_stages)
+    Examples:
+        >>> embedding = ghrq.models.HierarchyEmbedding(ghrq.models.HierarchyEmbedding.Config(size=100, dim=8))
+        >>> embedding.points().shape, embedding.codes().shape
+        (torch.Size([100, 8]), torch.Size([100, 4]))
+
     """
 
     Config = HierarchyEmbeddingConfig

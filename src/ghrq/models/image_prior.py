@@ -36,8 +36,11 @@ class ImagePrior(nn.Module, Pretrained):
     The transformer takes codes as the vectors that the quantizer makes of them, so the model needs both. The quantizer
     is not trained here.
 
-    >>> prior = ImagePrior.from_pretrained("runs/image-mnist-cpu/models/prior")
-    >>> images = tokenizer.decode(prior.sample(16))
+    Examples:
+        >>> Config = ghrq.models.ImagePrior.Config
+        >>> prior = ghrq.models.ImagePrior(Config(grid=(2, 2), dim=8, quantizer={}, width=32, heads=2)).eval()
+        >>> prior.sample(3).shape  # codes, for ImageTokenizer.decode
+        torch.Size([3, 2, 2, 4])
 
     Args:
         config: sizes.

@@ -44,9 +44,13 @@ class ImageTokenizerConfig(Section):
 class ImageTokenizer(nn.Module, Pretrained):
     """Encoder, quantizer and decoder: a tuple of codes for each square of 4 × 4 pixels.
 
-    >>> tokenizer = ImageTokenizer.from_pretrained("runs/image-mnist-cpu/models/tokenizer")
-    >>> codes = tokenizer.encode(pixels)          # uint8 (n, channels, H, W) -> (n, ⌈H/4⌉, ⌈W/4⌉, num_stages)
-    >>> images = tokenizer.decode(codes[..., :2])  # floats from 0 to 1: the coarse version
+    Examples:
+        >>> tokenizer = ghrq.models.ImageTokenizer(ghrq.models.ImageTokenizer.Config(channels=3)).eval()
+        >>> pixels = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+        >>> codes = tokenizer.encode(pixels)
+        >>> codes.shape, tokenizer.decode(codes[..., :2]).shape  # any depth
+        (torch.Size([2, 8, 8, 4]), torch.Size([2, 3, 32, 32]))
+
     """
 
     Config = ImageTokenizerConfig

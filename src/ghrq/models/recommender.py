@@ -31,8 +31,13 @@ class Recommender(RecommenderRanking, Pretrained):
     codes of the next item, which never leave the catalogue; and the inner product with each item's input vector ranks
     whole items. An item without any interaction is recommended by its codes and its text.
 
-    >>> model = Recommender.from_pretrained("runs/recommendation-demo/demo-ghrq-s0/models/recommender")
-    >>> model.recommend([["B004756YJA", "B004ZT0SSG"]], k=3)[0][0].title
+    Examples:
+        >>> Config = ghrq.models.Recommender.Config
+        >>> codes = torch.tensor([[0, 0], [0, 1], [1, 0]])
+        >>> config = Config(keys=["soap", "comb", "brush"], sizes=[2, 2], inputs=["codes", "item"])
+        >>> model = ghrq.models.Recommender(config, codes).eval()  # untrained
+        >>> sorted(item.key for item in model.recommend([["soap"]], k=2)[0])
+        ['brush', 'comb']
 
     Args:
         config: sizes, keys and titles.

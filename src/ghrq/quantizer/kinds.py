@@ -29,6 +29,7 @@ KINDS: dict[Kind, Axes] = {
     "naive": Axes("chained", "identity", "every"),
     "euclidean": Axes("nested", "identity", "first"),
 }
+"""Every kind of quantizer by its name: a choice on each axis, which can also be made by itself."""
 
 
 def check_learnable(

@@ -53,10 +53,13 @@ _ROUNDING = 1e-5
 class ResidualQuantizer(Coder, Pretrained):
     """Quantize vectors into ``num_stages`` codes each, coarse to fine, on the Poincaré ball.
 
-    >>> rq = ResidualQuantizer(dim=32, codebook_size=256, num_stages=4)
-    >>> z_hat, codes, loss = rq(torch.randn(8, 100, 32))
-    >>> z_hat.shape, codes.shape
-    (torch.Size([8, 100, 32]), torch.Size([8, 100, 4]))
+    Examples:
+        >>> rq = ghrq.ResidualQuantizer(dim=32, codebook_size=256, num_stages=4)
+        >>> z_hat, codes, loss = rq(torch.randn(8, 100, 32))
+        >>> z_hat.shape, codes.shape
+        (torch.Size([8, 100, 32]), torch.Size([8, 100, 4]))
+        >>> rq.decode(codes[..., :2]).shape  # from the first two codes: the coarse version
+        torch.Size([8, 100, 32])
 
     Args:
         dim: size of the vectors.

@@ -36,9 +36,13 @@ _DECODE_ROWS = 8192
 class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Turn vectors into tuples of codes, coarse to fine, and back: a scikit-learn transformer.
 
-    >>> tokenizer = Tokenizer(num_stages=4, codebook_size=256).fit(X)
-    >>> ids = tokenizer.encode(X)      # (n, 4)
-    >>> X_hat = tokenizer.decode(ids)  # (n, d); decode(ids[:, :2]) is the coarse version
+    Examples:
+        >>> X = np.random.default_rng(0).standard_normal((500, 8))
+        >>> tokenizer = ghrq.Tokenizer(num_stages=3, codebook_size=16).fit(X)
+        >>> codes = tokenizer.encode(X)
+        >>> codes.shape, tokenizer.decode(codes).shape
+        ((500, 3), (500, 8))
+        >>> coarse = tokenizer.decode(codes[:, :2])
 
     ``X (n, d)`` is a numpy array of any type of number, a memory-mapped one (never copied whole), a torch tensor, a
     pandas or polars frame. Vectors are computed in float32.

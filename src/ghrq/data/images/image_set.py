@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 Split = Literal["train", "test"]
+"""Which part of an image set."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from ghrq.data.images.mnist import load_mnist
 from ghrq.system.errors import UserError, did_you_mean, require
 
 NAMES = ("digits", "mnist", "fashion-mnist", "cifar100", "folder")
+"""Image sets that :func:`load` knows."""
 
 _DIGITS_TEST, _DIGITS_SEED = 297, 0
 

@@ -1,7 +1,15 @@
 """Who bought what, in time order: readers, filters and the split for next-item recommendation.
 
->>> split = leave_two_out(read_compact(Path("amazon-beauty")))
->>> split.train.sequence, split.test
+Examples:
+    >>> rows = [(user, item, time) for user in "ab" for time, item in enumerate(["soap", "comb", "brush"])]
+    >>> lines = ["user_id,item_id,timestamp", *(f"{u},{i},{t}" for u, i, t in rows)]
+    >>> with open("orders.csv", "w") as file:
+    ...     print(*lines, sep=chr(10), file=file)
+    >>> data = ghrq.data.interactions.read_orders(Path("orders.csv"))
+    >>> split = ghrq.data.interactions.leave_two_out(data)
+    >>> [data.items[row] for row in split.test]  # the last item of each user
+    ['brush', 'brush']
+
 """
 
 from ghrq.data.interactions.amazon import read_amazon

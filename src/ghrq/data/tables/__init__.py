@@ -1,11 +1,16 @@
 """Tables of vectors with ids: read from files in batches, and written atomically.
 
->>> table = open_table("items.parquet", column="embedding", id_column="item_id")
->>> for ids, vectors in table.batches(65536):
-...     codes = tokenizer.encode(vectors)
+Examples:
+    >>> np.save("items.npy", np.zeros((1000, 8), dtype=np.float32))
+    >>> table = ghrq.data.tables.open_table("items.npy")
+    >>> table.rows, table.dim
+    (1000, 8)
+    >>> [batch.vectors.shape for batch in table.batches(600)]
+    [(600, 8), (400, 8)]
 
 Parquet (a file, or a folder of parts), NumPy ``.npy``, CSV and JSON lines (both also ``.gz``). Only one batch is
 in memory at a time. Rows are counted from 0.
+
 """
 
 from ghrq.system.errors import require

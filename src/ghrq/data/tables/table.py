@@ -21,10 +21,13 @@ from ghrq.system.progress import Progress
 ROW_COLUMN = "row"
 """Name of the id column of a table without ids: its ids are the row numbers."""
 
-CODES_COLUMN, CODE_COLUMN = "codes", "code"
-"""Columns of codes: one column of lists, or in CSV the columns ``code_1``, ``code_2``, …"""
+CODES_COLUMN = "codes"
+"""The column of codes: lists of integers. In CSV there is one column for each, see :data:`CODE_COLUMN`."""
+CODE_COLUMN = "code"
+"""In CSV the columns of codes are ``code_1``, ``code_2``, …"""
 
 OnBad = Literal["stop", "skip"]
+"""What to do with a row that cannot be used: an error, or to leave it out and count it."""
 
 SILENT = Progress()
 
