@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from ghrq.models.bitstream import reading
 from small_codec import small_codec, speech_like
 
 
@@ -163,6 +164,11 @@ def test_a_file_of_another_model_and_damaged_files(codec, ghrq, tmp_path):
         code, _, err = codec("decode", "d.ghrq", "b.wav")
         assert code == 2
         assert one_line(err)
+    with reading(tmp_path / "a.ghrq") as reader:
+        forged = reader.header._replace(codes=1).pack()
+    (tmp_path / "d.ghrq").write_bytes(forged + content[len(forged) :])
+    assert "kbit/s" in ghrq("codec", "info", "d.ghrq")[1], "one code a stage has no plain size to compare with"
+    assert codec("decode", "d.ghrq", "b.wav")[0] == 2
     assert not (tmp_path / "b.wav").exists()
     assert not (tmp_path / "e.ghrq").exists()
 

@@ -37,6 +37,8 @@ def test_shapes(codec):
     assert codec.decode(codes[0]).shape == (1280,)
     assert torch.equal(codec.encode(wave[0]), codes[0])
     assert torch.equal(codec.encode(wave, stages=2, beam=1), codec.encode(wave, beam=1)[..., :2])
+    assert torch.equal(codec.encode(wave.double()), codes)
+    assert codec.encode(wave[:0]).shape == (0, 4, 3)
 
 
 @pytest.mark.parametrize("samples", [0, 1, 319, 320, 321])

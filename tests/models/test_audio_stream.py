@@ -87,3 +87,12 @@ def test_shapes_are_checked(codec):
         DecodeStream(codec).push(torch.zeros(2, 5, 4, dtype=torch.int64))
     with pytest.raises(ValueError, match="block"):
         EncodeStream(codec, block=0)
+
+
+def test_settings_are_checked_before_the_first_piece(codec):
+    most = codec.quantizer.num_stages
+    for settings in ({"stages": 0}, {"stages": most + 1}, {"stages": -1}, {"batch": 0}):
+        with pytest.raises(ValueError, match="must be"):
+            codec.stream(**settings)
+    with pytest.raises(ValueError, match="expected a piece of shape"):
+        codec.stream(stages=most - 1).decoder.push(torch.zeros(1, 2, most, dtype=torch.int64))

@@ -223,9 +223,8 @@ def _facts(header: "Header", file: Path) -> list[tuple[str, str]]:
     rows.append(("codes", f"{header.stages} of {header.codes} for each of {header.frames:,} frames"))
     if header.length:
         rate, nominal = 8e-3 * size / header.seconds, header.nominal_bytes
-        rows.append(
-            ("size", f"{size:,} bytes, {rate:.2f} kbit/s, {size / nominal - 1:+.1%} against {nominal:,.0f} plain")
-        )
+        plain = f", {size / nominal - 1:+.1%} against {nominal:,.0f} plain" if nominal else ""
+        rows.append(("size", f"{size:,} bytes, {rate:.2f} kbit/s{plain}"))
     else:
         rows.append(("size", f"{size:,} bytes"))
     return rows

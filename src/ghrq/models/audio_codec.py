@@ -146,9 +146,10 @@ class AudioCodec(nn.Module, Pretrained):
         """
         _check(wave, (1, 2))
         stages = self.quantizer.num_stages if stages is None else stages
-        if wave.shape[-1] == 0:
-            return torch.zeros(*wave.shape[:-1], 0, stages, dtype=torch.int64, device=wave.device)
-        z = self.latents(wave.to(self._device).reshape(-1, wave.shape[-1]))
+        if not wave.numel():
+            frames = self.frames(wave.shape[-1])
+            return torch.zeros(*wave.shape[:-1], frames, stages, dtype=torch.int64, device=wave.device)
+        z = self.latents(wave.to(self._device, torch.float32).reshape(-1, wave.shape[-1]))
         codes = self.quantizer.encode(z, stages, beam).to(wave.device)
         return codes if wave.dim() == 2 else codes[0]
 

@@ -1,6 +1,7 @@
 """Audio files to ``.ghrq`` files and back: any length, rate and number of channels, a block at a time."""
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from ghrq.models.audio_stream import BLOCK, DecodeStream, EncodeStream
 from ghrq.models.bitstream import BitstreamReader, Header
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
+
+FilePath = str | os.PathLike[str]
 
 # Frames computed at a time, at the least: with many channels each has fewer.
 _LEAST_BLOCK = 32
@@ -44,9 +47,13 @@ class Decoded(NamedTuple):
 
 
 def encode_file(
-    codec: AudioCodec, path: Path, out: Path, progress: Progress, *, stages: int | None = None, beam: int = 1
+    codec: AudioCodec, path: FilePath, out: FilePath, progress: Progress, *, stages: int | None = None, beam: int = 1
 ) -> Header:
-    """Write the codes of an audio file to ``out``; ``stages`` and ``beam`` as in :meth:`AudioCodec.encode`."""
+    """Write the codes of an audio file to ``out``; ``stages`` and ``beam`` as in :meth:`AudioCodec.encode`.
+
+    A file that is there is replaced.
+    """
+    path, out = Path(path), Path(out)
     stages = _checked(stages, codec.quantizer.num_stages, "the model")
     with AudioFile(path) as audio:
         header = bitstream.header_of(codec, stages, audio.channels, audio.rate)
@@ -67,9 +74,19 @@ def encode_file(
 
 
 def decode_file(
-    codec: AudioCodec, path: Path, out: Path, progress: Progress, *, stages: int | None = None, part: Part | None = None
+    codec: AudioCodec,
+    path: FilePath,
+    out: FilePath,
+    progress: Progress,
+    *,
+    stages: int | None = None,
+    part: Part | None = None,
 ) -> Decoded:
-    """Write the sound of a ``.ghrq`` file to ``out``, at its own rate and length; or a ``part`` of it."""
+    """Write the sound of a ``.ghrq`` file to ``out``, at its own rate and length; or a ``part`` of it.
+
+    A file that is there is replaced.
+    """
+    path, out = Path(path), Path(out)
     with bitstream.reading(path) as reader:
         header = reader.header
         start, stop = _range(header, part or Part(), path)
@@ -127,9 +144,8 @@ def _needed(codec: AudioCodec, header: Header, start: int, stop: int) -> range:
 def _range(header: Header, part: Part, path: Path) -> tuple[int, int]:
     """The samples of a part."""
     if not 0.0 <= part.start < part.stop:
-        raise UserError(
-            f"--from {part.start:g} and --to {part.stop:g}: expected seconds, the first one before the second"
-        )
+        end = "" if math.isinf(part.stop) else f" and --to {part.stop:g}"
+        raise UserError(f"--from {part.start:g}{end}: expected seconds, the first one before the second")
     if part.start > header.seconds or (part.start == header.seconds and header.length):
         raise UserError(f"--from {part.start:g}: {path} has {header.seconds:.2f} s: name an earlier second")
     return round(part.start * header.rate), min(header.length, round(min(part.stop, header.seconds) * header.rate))

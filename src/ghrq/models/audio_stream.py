@@ -30,6 +30,7 @@ class _Stream:
 
     def __init__(self, codec: AudioCodec, empty: Tensor, unit: int, block: int, state: StreamState | None) -> None:
         at_least("block", block, 1, whole=True)
+        at_least("batch", empty.shape[0], 1, whole=True)
         self.codec, self.block = codec, block
         self._unit, self._empty = unit, empty
         self._kept, self._before = state or StreamState(empty, 0)
@@ -44,8 +45,10 @@ class _Stream:
         (left, right), step = self.codec.context, self.codec.alignment
         ended, found = given is None, list[Tensor]()
         if given is not None:
-            if given.dim() != self._empty.dim() or given.shape[0] != self._empty.shape[0]:
-                expected = ", ".join(map(str, (self._empty.shape[0], "n", *self._empty.shape[2:])))
+            given = given.to(self._empty.dtype)
+            shape, rest = given.shape, self._empty.shape[2:]
+            if given.dim() != self._empty.dim() or shape[0] != self._empty.shape[0] or shape[2:] != rest:
+                expected = ", ".join(map(str, (self._empty.shape[0], "n", *rest)))
                 raise ValueError(f"expected a piece of shape ({expected}), got {tuple(given.shape)}")
             self._kept = torch.cat((self._kept, given), dim=1) if self._kept.shape[1] else given
         while True:
@@ -97,7 +100,7 @@ class EncodeStream(_Stream):
         state: StreamState | None = None,
     ) -> None:
         super().__init__(codec, torch.zeros(batch, 0), codec.hop, block, state)
-        self.stages, self.beam = codec.quantizer.num_stages if stages is None else stages, beam
+        self.stages, self.beam = _depth(codec, stages), beam
 
     @property
     def latency(self) -> int:
@@ -140,8 +143,8 @@ class DecodeStream(_Stream):
         block: int = BLOCK,
         state: StreamState | None = None,
     ) -> None:
-        depth = codec.quantizer.num_stages if depth is None else depth
-        super().__init__(codec, torch.zeros(batch, 0, depth, dtype=torch.int64), 1, block, state)
+        empty = torch.zeros(batch, 0, _depth(codec, depth), dtype=torch.int64)
+        super().__init__(codec, empty, 1, block, state)
 
     @property
     def latency(self) -> int:
@@ -165,6 +168,17 @@ class DecodeStream(_Stream):
         hop, device = self.codec.hop, self.codec.quantizer.codebooks.device
         z_hat = self.codec.quantizer.decode(seen.to(device))
         return self.codec.waveform(z_hat)[:, start * hop : stop * hop].cpu()
+
+
+def _depth(codec: AudioCodec, wanted: int | None) -> int:
+    """The number of stages: ``wanted``, or all."""
+    most = codec.quantizer.num_stages
+    if wanted is None:
+        return most
+    at_least("stages", wanted, 1, whole=True)
+    if wanted > most:
+        raise ValueError(f"stages must be at most {most}, those of the codec, got {wanted}")
+    return wanted
 
 
 class Streams(NamedTuple):
