@@ -31,8 +31,8 @@ def finished(folder, recipe="image/mnist-cpu", kind="ghrq", seed=0, mse=0.002, o
     return run
 
 
-def finished_audio(folder, kind="ghrq", seed=0):
-    run = Run.create(folder, load_recipe("audio/cpu", [f"quantizer.kind={kind}", f"seed={seed}"]))
+def finished_audio(folder, kind="ghrq", seed=0, overrides=()):
+    run = Run.create(folder, load_recipe("audio/cpu", [f"quantizer.kind={kind}", f"seed={seed}", *overrides]))
     by_depth = {
         "nominal": [0.5, 1.0, 6.0],
         "entropy": [0.4, 0.9, 5.5],

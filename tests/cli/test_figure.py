@@ -97,3 +97,14 @@ def test_mistakes_are_one_line(ghrq, tmp_path, arguments, message):
     assert (code, printed, err.count("\n")) == (2, "", 1)
     assert message in err
     assert not (tmp_path / "f.svg").exists()
+
+
+def test_figure_3_is_paler_for_smaller_dimensions_and_tells_what_it_leaves_out(ghrq, tmp_path):
+    for name, dim in (("a", 32), ("b", 128), ("c", 64)):
+        finished_audio(tmp_path / "runs" / name, overrides=[f"codec.dim={dim}"])
+    (finished_audio(tmp_path / "runs" / "begun", kind="naive").folder / "results.json").unlink()
+    code, out, _ = ghrq("figure", "3", "--run", "runs", "--out", "f.svg")
+    assert (code, out.splitlines()[0]) == (0, "left out  runs/begun: no results yet")
+    svg = (tmp_path / "f.svg").read_text()
+    strength = list(dict.fromkeys(map(float, re.findall(r"stroke-opacity: ([\d.]+)", svg))))
+    assert strength == pytest.approx([0.35 + 0.65 / 3, 0.35 + 0.65 * 2 / 3], abs=1e-5), "32, then 64; 128 is full"

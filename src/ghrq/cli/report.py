@@ -63,8 +63,7 @@ def report(
     with telling(out):
         write(out, text)
     number = sum(len(found.outcomes) for found in gathered.tasks)
-    left_out = [("left out", f"{folder}: no results yet") for folder in gathered.left_out]
-    print_facts(("runs", f"{number:,}"), *left_out, ("report", str(out)))
+    print_facts(("runs", f"{number:,}"), *_told(gathered.left_out), ("report", str(out)))
 
 
 def figure(
@@ -88,7 +87,7 @@ def figure(
       ghrq figure 3 --run runs/audio-cpu --out fig3.pdf
     """  # noqa: D301
     check_output(out, (".svg", ".pdf"))
-    given = run or []
+    given, left_out = run or [], list[Path]()
     one, none, several = (
         "one run or tokenizer: --run runs/mine",
         "no run: leave --run out",
@@ -110,7 +109,9 @@ def figure(
         from ghrq.tasks.audio.report import figure_three
         from ghrq.training.gather import gather
 
-        found = next((runs for runs in gather(given).tasks if runs.name == "audio"), None)
+        gathered = gather(given)
+        left_out = gathered.left_out
+        found = next((runs for runs in gathered.tasks if runs.name == "audio"), None)
         third = None if found is None else figure_three(StudyResults(found.outcomes))
         if third is None:
             raise UserError(
@@ -119,8 +120,12 @@ def figure(
         drawn = third
     with telling(out):
         drawn.write(out)
-    print_facts(("figure", str(out)))
+    print_facts(*_told(left_out), ("figure", str(out)))
     print(drawn.caption)
+
+
+def _told(left_out: list[Path]) -> list[tuple[str, str]]:
+    return [("left out", f"{folder}: no results yet") for folder in left_out]
 
 
 def register(app: typer.Typer) -> None:

@@ -53,7 +53,8 @@ def _model(path: Path) -> CodeSource | None:
         quantizer: Any = tokenizer.quantizer_
         ids = path / "ids.parquet"
         if ids.is_file():
-            return CodeSource(quantizer, _read(ids, quantizer.num_stages), f"the IDs in {ids.name}")
+            codes = _read(ids, quantizer.num_stages)
+            return CodeSource(quantizer, codes, f"{len(codes):,} of the IDs in {ids.name}")
         return CodeSource(quantizer, _drawn(quantizer), _DRAWN)
     if form == HierarchyEmbedding._format.name:
         embedding = HierarchyEmbedding.from_pretrained(path).eval()

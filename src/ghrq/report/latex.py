@@ -79,7 +79,7 @@ def _letter(character: str) -> str:
         return _SPECIAL.get(character) or _LETTERS[character]
     if character.isascii():
         return character if character.isprintable() else " "
-    base, *marks = unicodedata.normalize("NFD", character)
+    base, *marks = list(unicodedata.normalize("NFD", character))
     if base.isascii() and len(marks) == 1 and marks[0] in _ACCENTS:
         return f"\\{_ACCENTS[marks[0]]}{{{base}}}"
     return f"[U+{ord(character):04X}]"

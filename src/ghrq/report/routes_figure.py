@@ -36,7 +36,7 @@ def routes_figure() -> Figure:
 
 def _forward(axes: Any, nested: bool) -> None:
     axes.add_patch(_box(0.12, 0.37, 0.70, 0.49))
-    axes.text(0.815, 0.39, "residual quantization", ha="right", fontsize=8.5, color=PALE)
+    axes.text(0.815, 0.385, "residual quantization", ha="right", fontsize=7.5, color=PALE)
     _node(axes, 0.04, _LOW, "z")
     _node(axes, 0.93, _TOP, "ẑ")
     before = 0.04
@@ -61,7 +61,7 @@ def _blocks(axes: Any) -> None:
     _arrow(axes, (0.93, _TOP), (0.04, _LOW), BACK, bend=-0.62, width=2.4)
     axes.text(0.5, 0.1, "d-HSTE, once: P̃ g", ha="center", fontsize=9.5, color=INK)
     _arrow(axes, (_X[0], _TOP), (0.04, _LOW), COMMIT, bend=0.45, width=2.0)
-    axes.text(0.0, 0.8, "commitment\nto q₁", fontsize=9, color=INK, va="bottom")
+    axes.text(0.005, 0.9, "commitment\nto q₁ only", fontsize=8.5, color=INK, va="bottom")
     middle = (_TOP + _LOW) / 2
     for x, y in ((0.245, middle), (0.355, middle), (0.465, middle), (0.615, middle), (0.86, _SUM)):
         axes.plot(x, y, "x", color=BACK, markersize=9, markeredgewidth=2.4)

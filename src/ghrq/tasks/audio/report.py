@@ -117,7 +117,7 @@ def _rate_distortion(groups: Sequence[Group], name: str, dim: object) -> list[Fi
 
 def figure_three(study: StudyResults) -> Figure | None:
     """Figure 3 of the paper: PESQ and SI-SDR over the entropy of the codes, by kind; paler for smaller dimensions."""
-    dims = sorted({group.axes.get("dim", "") for group in study.groups}, key=str)
+    dims = sorted({group.axes.get("dim", 0) for group in study.groups}, key=lambda dim: float(dim))
     shades = {dim: 0.35 + 0.65 * (place + 1) / len(dims) for place, dim in enumerate(dims)}
     found = {name: [(g, line) for g in study.groups if (line := _line(g, name))] for name in ("pesq", "si_sdr")}
     if not any(found.values()):
@@ -126,7 +126,7 @@ def figure_three(study: StudyResults) -> Figure | None:
     def draw(panels: Any) -> None:
         for axes, (name, given) in zip(panels, found.items(), strict=True):
             for (group, line), look in zip(given, looks([group.kind for group, _ in given]), strict=True):
-                dim = group.axes.get("dim", "")
+                dim = group.axes.get("dim", 0)
                 label = f"{look.label}, d = {dim}" if len(dims) > 1 else look.label
                 style = {"color": look.colour, "marker": look.marker, "alpha": shades[dim], "label": label}
                 spread = [value.spread for value in line.y]
@@ -135,7 +135,7 @@ def figure_three(study: StudyResults) -> Figure | None:
 
     caption = (
         "Rate and distortion at 1, 2, 4, 8 and all stages, against the entropy of the codes; bars are the spread over "
-        f"seeds. {what_was_run(study, 'audio')}"
+        f"seeds. {what_was_run(study, 'audio').replace('**', '')}"
     )
     return draw_figure("rate-distortion", "", caption, 3.9, draw, width=9.2, panels=2)
 
