@@ -43,6 +43,7 @@ __all__ = [
     "midpoint_weights",
     "mobius_add",
     "mobius_add_with_gaps",
+    "mobius_coadd",
     "mobius_sub",
     "pairwise_distance",
     "project",
@@ -132,6 +133,18 @@ def mobius_sub(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
     Adding ``x`` on the left undoes it exactly: ``x ⊕ ((-x) ⊕ y) = y``.
     """
     return mobius_add(-x, y, c)
+
+
+def mobius_coadd(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
+    """Möbius coaddition ``x ⊞ y = (β x + α y) / (α + β - αβ)``, which commutes. ``(..., d)``.
+
+    Adding on the right undoes it: ``(x ⊞ (-y)) ⊕ y = x``. (Adding on the left undoes :func:`mobius_sub`.)
+    """
+    dtype = numerics.result_type(x, y)
+    x, y = numerics.computable(x), numerics.computable(y)
+    alpha, beta = gap(x, c), gap(y, c)
+    denominator = alpha + beta * (1.0 - alpha)
+    return numerics.combine(beta / denominator, x, alpha / denominator, y).to(dtype)
 
 
 def gyration(u: Tensor, v: Tensor, w: Tensor, c: Curvature = 1.0) -> Tensor:
