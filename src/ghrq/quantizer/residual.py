@@ -29,7 +29,7 @@ from ghrq.quantizer.depth import DepthDropout, RowWeights
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, few_codes
 from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update, check_learnable
 from ghrq.quantizer.quantized import Quantized, QuantizedDetails
-from ghrq.quantizer.refit import refit_codebooks
+from ghrq.quantizer.refit import refined_codebooks
 from ghrq.quantizer.routes import Commitment, Gradient, Routed, Units, attached_route, transport_route
 from ghrq.quantizer.scale import FAST_DECAY, OVERSHOOT, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
 from ghrq.quantizer.start import kmeans_codebooks
@@ -303,10 +303,10 @@ class ResidualQuantizer(Coder, Pretrained):
         """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least as many vectors as codes.
 
         Sets the encoder scale too. With several processes, those of the first process are used.
-        ``each_stage`` is called after each stage and each round: for a progress bar. ``balance`` takes centres of groups of nearly
-        equal size (:mod:`ghrq.geometry.balance`), so that codes are chosen nearly equally often; a vector still gets
-        its nearest code. ``refine`` is for lower errors: k-means starts in few directions, and so many rounds then fit
-        all stages together, see :mod:`ghrq.quantizer.refit`; it does not go with ``balance``.
+        ``each_stage`` is called after each stage and each round: for a progress bar. ``balance`` takes centres of
+        groups of nearly equal size (:mod:`ghrq.geometry.balance`), so that codes are chosen nearly equally often; a
+        vector still gets its nearest code. ``refine`` is for lower errors: k-means with a beam, and then so many
+        rounds that fit all stages together, see :mod:`ghrq.quantizer.refit`; it does not go with ``balance``.
 
         Returns:
             The perplexity of each stage; a warning says if one uses less than a tenth of its codes.
@@ -337,9 +337,10 @@ class ResidualQuantizer(Coder, Pretrained):
                 stacklevel=3,  # past the decorator
             )
         space = self.curvature, self.aggregation
-        start = kmeans_codebooks(r, gap, self.sizes, *space, iterations, each_stage, balance, progressive=refine > 0)
         if refine:
-            start = refit_codebooks(r, gap, start.codebooks, self.sizes, *space, refine, each_stage)
+            start = refined_codebooks(r, gap, self.sizes, *space, iterations, refine, each_stage)
+        else:
+            start = kmeans_codebooks(r, gap, self.sizes, *space, iterations, each_stage, balance)
         self.codebooks.copy_(start.codebooks)
         distributed.broadcast_(self.codebooks.data)
         self.usage.reset()

@@ -31,17 +31,15 @@ def kmeans_codebooks(
     iterations: int,
     each_stage: Callable[[], object] | None,
     balance: bool = False,
-    progressive: bool = False,
 ) -> Start:
     """K-means on ``points (n, d)`` with gaps ``(n, 1)``, then on what is left of them after each stage.
 
     ``sizes``: the number of codes of each stage. ``balance``: each k-means is a balanced one; what is left of a point
-    is after its nearest code all the same. ``progressive``: how each k-means starts, see
-    :func:`ghrq.geometry.kmeans.kmeans`.
+    is after its nearest code all the same.
     """
     r, codebooks, used = points, [], []
     for size in sizes:
-        codebooks.append(kmeans(r, size, c, iterations, balance, progressive))
+        codebooks.append(kmeans(r, size, c, iterations, balance))
         (step,) = walk(r, gaps, code_table(codebooks[-1].unsqueeze(0), c), c, aggregation, 1)
         r = residual(r, step.code, c, aggregation)
         gaps = ball.gap(r, c).to(r.dtype)
