@@ -32,6 +32,9 @@ BEAM = 5
 # Rows computed at a time.
 _ROWS = 1024
 
+# Candidates whose squared distance is up to so many times that of the best one count for the next stage.
+_NEAR = 1.3
+
 # The old place of a code counts as much as so many points: codes without points stay.
 _INERTIA = 1.0
 
@@ -87,8 +90,9 @@ def _residuals(
 ) -> Tensor:
     """What is left of the points after each of their candidates: ``(·, d)``, about ``most`` of them at random."""
     share, parts = most / (BEAM * len(points)), []
-    for point, codes, _ in _searched(points, gaps, books, sizes, c, aggregation):
-        row, lane = (torch.rand(codes.shape[:2], device=codes.device) < share).nonzero(as_tuple=True)
+    for point, codes, u in _searched(points, gaps, books, sizes, c, aggregation):
+        near = u <= _NEAR * u[:, :1]
+        row, lane = (near & (torch.rand(u.shape, device=u.device) < share)).nonzero(as_tuple=True)
         r = point[row]
         for book, code in zip(books, codes[row, lane].unbind(1), strict=True):
             r = residual(r, book[code], c, aggregation)
