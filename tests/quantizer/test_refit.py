@@ -61,7 +61,7 @@ def test_in_flat_space_it_ends_at_the_least_squares_solution(monkeypatch):
     monkeypatch.setattr(refit, "_INERTIA", 1e-9)
     points, gaps, books, codes = problem(0.0)
     points, gaps, books = points.double(), gaps.double(), books.double()
-    for _ in range(300):
+    for _ in range(40):
         books = refit.moved(points, gaps, books, codes, 0.0, "nested")
     chosen = torch.nn.functional.one_hot(codes, K).flatten(1).double()  # (n, N·K)
     solved = torch.linalg.lstsq(chosen, points, driver="gelsd").solution.view(N, K, D)

@@ -32,6 +32,10 @@ class BeamTables(NamedTuple):
     """For each stage i the products of the codes of all earlier stages with its own, ``(i·K + 2, K)``: see
     :func:`_by_products`. None where residuals are as fast."""
 
+    def share(self, beam: int) -> int:
+        """Memory of a row, relative to that of a search without a beam; tables need less, and pay in larger parts."""
+        return beam if self.products is None else max(1, beam // 4)
+
 
 @torch.no_grad()
 def beam_tables(table: CodeTable, wide: CodeTable, c: float, aggregation: Aggregation) -> BeamTables:

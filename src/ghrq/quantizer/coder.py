@@ -88,7 +88,8 @@ class Coder(nn.Module):
         z = self._vectors(z)
         table = self._table(z.dtype)
         tables = self._beam_tables(table) if beam > 1 else None
-        codes = _by_chunks(lambda rows: self._encode(rows, table, depth, tables, beam), z.reshape(-1, self.dim), beam)
+        share = beam if tables is None else tables.share(beam)
+        codes = _by_chunks(lambda rows: self._encode(rows, table, depth, tables, beam), z.reshape(-1, self.dim), share)
         return codes.reshape(*z.shape[:-1], depth)
 
     @torch.no_grad()
@@ -103,7 +104,7 @@ class Coder(nn.Module):
         at_least("beam", beam, 1, whole=True)
         z = self._vectors(z)
         tables = self._beam_tables(self._table(z.dtype))
-        rows = z.reshape(-1, self.dim).split(max(1, CHUNK_ROWS // beam))
+        rows = z.reshape(-1, self.dim).split(max(1, CHUNK_ROWS // tables.share(beam)))
         parts = [self._candidates(part, tables, beam) for part in rows]
         codes, distance = (torch.cat(column) for column in zip(*parts, strict=True))
         lead = (*z.shape[:-1], codes.shape[1])

@@ -30,7 +30,7 @@ from ghrq.quantizer.start import Start
 BEAM = 5
 
 # Rows computed at a time.
-_ROWS = 1024
+_ROWS = 4096
 
 # Candidates whose squared distance is up to so many times that of the best one count for the next stage.
 _NEAR = 1.3
