@@ -100,6 +100,18 @@ def left_after(x: torch.Tensor, stages: int, c: float, centres_of) -> float:
 
 
 @curvatures
+@pytest.mark.parametrize("dim", [1, 2, 5, 40])
+def test_a_progressive_start_ends_where_every_start_does(dim, c):
+    x = points(3000, dim, c)
+    torch.manual_seed(0)
+    plain = mean_square(x, kmeans(x, 20, c), c)
+    torch.manual_seed(0)
+    centres = kmeans(x, 20, c, progressive=True)
+    assert centres.shape == (20, dim)
+    assert mean_square(x, centres, c) < 1.15 * plain
+
+
+@curvatures
 def test_few_points_and_points_in_one_place(c):
     x = points(12, 3, c)
     centres = kmeans(x, 12, c)

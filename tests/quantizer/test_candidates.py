@@ -60,6 +60,40 @@ def test_candidates_and_distances_work_in_chunks(monkeypatch):
     torch.testing.assert_close(rq.distance(z, codes[:, 0, :2]), alone, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("kind", ["ghrq", "euclidean"])
+@pytest.mark.parametrize("sizes", [64, [32, 64, 96, 64]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tables_of_products_find_what_residuals_find(kind, sizes, dtype, monkeypatch):
+    torch.manual_seed(0)
+    z = torch.randn(500, 32, dtype=dtype)
+    rq = ResidualQuantizer(32, sizes, 4, kind=kind, scale_control=True).to(dtype).eval()
+    rq.initialize(z)
+    found = {}
+    for least in (1, 1000):  # dimensions from which on tables are used
+        monkeypatch.setattr("ghrq.quantizer.beam._TABLE_DIM", least)
+        found[least] = rq.encode(z, beam=5), *rq.candidates(z, beam=5), rq.encode(z, depth=2, beam=3)
+    same = (found[1][0] == found[1000][0]).all(1)
+    assert same.double().mean() >= (1.0 if dtype == torch.float64 else 0.99)
+    close = {torch.float32: 1e-4, torch.float64: 1e-10}[dtype]  # the order of near ties is one of rounding errors
+    torch.testing.assert_close(found[1][2], found[1000][2], rtol=close, atol=0.0)
+    assert (found[1][3] == found[1000][3]).all(1).double().mean() > 0.99
+
+
+def test_without_tables_where_digits_or_room_are_missing(monkeypatch):
+    """Near the boundary, for copies of codes, and for large codebooks: the same answer by residuals."""
+    monkeypatch.setattr("ghrq.quantizer.beam._TABLE_DIM", 1)
+    rq = ResidualQuantizer(D, K, N, kind="ghrq").eval()
+    with torch.no_grad():
+        rq.codebooks[:, 1::2] = rq.codebooks[:, ::2]
+    for z in (0.1 * torch.randn(20, D), 5.0 * torch.randn(20, D)):
+        with_tables = rq.candidates(z, beam=200)[0]
+        assert with_tables.shape == (20, 200, N)
+        monkeypatch.setattr("ghrq.quantizer.beam._TABLE_BYTES", 0)
+        assert torch.equal(rq.candidates(z, beam=200)[0], with_tables)
+        monkeypatch.undo()
+        monkeypatch.setattr("ghrq.quantizer.beam._TABLE_DIM", 1)
+
+
 def test_nothing_in_nothing_out():
     rq = quantizer("ghrq")
     codes, distance = rq.candidates(torch.empty(0, D), beam=4)

@@ -63,6 +63,14 @@ def fit(
     balance: Annotated[
         bool, typer.Option("--balance", help="Balanced k-means: codes of a stage are used about equally often.")
     ] = False,
+    refine: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Rounds that fit the codebooks of all stages together, 3 are enough: vectors are decoded more "
+            "exactly, best with a beam search. For compression; not with --balance.",
+        ),
+    ] = 0,
     engine: Annotated[
         Literal["kmeans", "autoencoder"],
         typer.Option(
@@ -119,6 +127,7 @@ def fit(
             engine=engine,
             radius=radius,
             balance=balance,
+            refine=refine,
             seed=seed,
             **given,
         )

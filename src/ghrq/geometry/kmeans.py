@@ -18,6 +18,9 @@ POINTS_PER_CODE = 256
 # Initial centres: points per code to draw from, points per code of the first rounds, and their principal directions.
 _DRAWN_FROM, _MOVED_ON, _DIRECTIONS = 32, 64, 128
 
+# A progressive start runs so many rounds on the first 2, 4, 8 … of the principal directions.
+_STEP_ROUNDS = 5
+
 # How far a centre without points moves from the centre of another group towards one of its points.
 _SPLIT = 0.1
 
@@ -30,13 +33,16 @@ _ROUNDS = 32
 
 
 @torch.no_grad()
-def kmeans(x: Tensor, count: int, c: float, iterations: int = 10, balance: bool = False) -> Tensor:
+def kmeans(
+    x: Tensor, count: int, c: float, iterations: int = 10, balance: bool = False, progressive: bool = False
+) -> Tensor:
     """``count`` centres of the points ``x (n, d)``: ``(count, d)``. Needs at least ``count`` points.
 
     Starts from distinct random points that lie apart from each other (the global random generator decides) and stops
     when no point changes its centre any more, or after ``iterations``. A centre that loses all its points splits
     another group, a large one most likely. ``balance`` assigns nearly equally many points to each centre instead of
-    each point to the nearest one, see :mod:`ghrq.geometry.balance`.
+    each point to the nearest one, see :mod:`ghrq.geometry.balance`. ``progressive`` finds the initial centres in 2
+    principal directions, then in 4 and so on: large directions first, so fewer centres end up with one point each.
     """
     if x.shape[0] < count:
         raise ValueError(
@@ -49,12 +55,29 @@ def kmeans(x: Tensor, count: int, c: float, iterations: int = 10, balance: bool 
     order = torch.randperm(x.shape[0], device=x.device)
     x = x[order[: POINTS_PER_CODE * count]]
     few = low = x[: _MOVED_ON * count]
-    if min(few.shape) > _DIRECTIONS:
-        low = few @ torch.pca_lowrank(few, q=_DIRECTIONS)[2]  # orthogonal, so it stays in the ball
-    centres, index = _rounds(low, _draw(low[: _DRAWN_FROM * count], count, c), c, iterations, balance)
+    if progressive or min(few.shape) > _DIRECTIONS:
+        # Orthogonal directions, so points stay in the ball.
+        low = few @ torch.pca_lowrank(few, q=min(_DIRECTIONS, *few.shape))[2]
+    centres, index = _rounds(*_first(low, count, c, balance, progressive), c, iterations, balance)
     if low is not few:
         centres = _midpoints(few, 2.0 / ball.gap(few, c), index, few[:count], c)
     return _rounds(x, centres, c, iterations, balance)[0]
+
+
+def _first(x: Tensor, count: int, c: float, balance: bool, progressive: bool) -> tuple[Tensor, Tensor]:
+    """The points ``x (n, d)``, whose first columns vary most, and the first ``count`` centres of them."""
+    drawn, width = _DRAWN_FROM * count, 2
+    if not progressive or width >= x.shape[1]:
+        return x, _draw(x[:drawn], count, c)
+    part = x[:, :width].contiguous()
+    centres = _draw(part[:drawn], count, c)
+    while True:
+        _, index = _rounds(part, centres, c, _STEP_ROUNDS, balance)
+        width = min(2 * width, x.shape[1])
+        part = x[:, :width].contiguous()
+        centres = _midpoints(part, 2.0 / ball.gap(part, c), index, part[:count], c)
+        if width == x.shape[1]:
+            return part, centres
 
 
 def _draw(x: Tensor, count: int, c: float) -> Tensor:

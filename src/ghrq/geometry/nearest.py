@@ -165,12 +165,16 @@ def smallest_ratios(
 
     Both are ``(N, count)``; a place is ``row · K + code``. ``handicap (N, n, 1)`` is added to the ratios of a row.
     """
-    codes = table.matrix.shape[1]
     # One product gives all of them: scaled by 2 / gap, with the rest as one more column.
     left = torch.cat((x, 1.0 - 0.5 * gap), dim=-1) * (2.0 / gap)
     left = torch.cat((left, square / gap + handicap), dim=-1)
     matrix = torch.cat((table.matrix, torch.ones_like(table.matrix[:1])))
-    values = (left @ matrix).flatten(1)
+    return smallest(left @ matrix, count)
+
+
+def smallest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` smallest of each ``values (N, n, K)``, in order, and their places ``row · K + code``."""
+    codes, values = values.shape[-1], values.flatten(1)
     if codes % _BLOCK or values.shape[1] <= count * _BLOCK:
         return values.topk(count, dim=1, largest=False)
     # They are in the blocks that have the smallest minima.

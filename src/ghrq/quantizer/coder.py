@@ -11,7 +11,7 @@ from ghrq.geometry.gradients import from_ball, to_ball
 from ghrq.geometry.manifold import ManifoldParameter
 from ghrq.geometry.nearest import CodeTable, code_table
 from ghrq.quantizer import cascade
-from ghrq.quantizer.beam import beam_candidates, beam_search, distances
+from ghrq.quantizer.beam import BeamTables, beam_candidates, beam_search, beam_tables, distances
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_inside, uneven
 from ghrq.quantizer.convention import check_convention
@@ -78,7 +78,7 @@ class Coder(nn.Module):
         """The codes of ``z (..., dim)``: ``(..., depth)`` int64, by default at full depth. Constant extra memory.
 
         ``beam > 1`` keeps that many candidates from stage to stage. The result is never farther from z than with
-        ``beam=1``, and takes more than ``beam`` times as long.
+        ``beam=1``, and takes several times as long.
         """
         depth = self.num_stages if depth is None else depth
         at_least("depth", depth, 1, whole=True)
@@ -87,8 +87,9 @@ class Coder(nn.Module):
         at_least("beam", beam, 1, whole=True)
         z = self._vectors(z)
         table = self._table(z.dtype)
-        wide = self._table(torch.float64) if beam > 1 else table
-        codes = _by_chunks(lambda rows: self._encode(rows, table, wide, depth, beam), z.reshape(-1, self.dim), beam)
+        tables = self._beam_tables(table) if beam > 1 else None
+        share = beam if tables is None else tables.share(beam)
+        codes = _by_chunks(lambda rows: self._encode(rows, table, depth, tables, beam), z.reshape(-1, self.dim), share)
         return codes.reshape(*z.shape[:-1], depth)
 
     @torch.no_grad()
@@ -102,9 +103,9 @@ class Coder(nn.Module):
         """
         at_least("beam", beam, 1, whole=True)
         z = self._vectors(z)
-        table, wide = self._table(z.dtype), self._table(torch.float64)
-        rows = z.reshape(-1, self.dim).split(max(1, CHUNK_ROWS // beam))
-        parts = [self._candidates(part, table, wide, beam) for part in rows]
+        tables = self._beam_tables(self._table(z.dtype))
+        rows = z.reshape(-1, self.dim).split(max(1, CHUNK_ROWS // tables.share(beam)))
+        parts = [self._candidates(part, tables, beam) for part in rows]
         codes, distance = (torch.cat(column) for column in zip(*parts, strict=True))
         lead = (*z.shape[:-1], codes.shape[1])
         return codes.view(*lead, self.num_stages), distance.view(lead)
@@ -157,7 +158,7 @@ class Coder(nn.Module):
         table = self._table(z.dtype)
         totals = Totals(self.codebooks, self.sizes, self.curvature, self.aggregation, self.data_curvature)
         for rows in self._vectors(z).reshape(-1, self.dim).split(CHUNK_ROWS):
-            totals.add(self._tangent(rows), self._encode(rows, table, table, self.num_stages, beam=1))
+            totals.add(self._tangent(rows), self._encode(rows, table, self.num_stages))
         return totals.result()
 
     # --- inside --------------------------------------------------------------------------------------------
@@ -208,18 +209,24 @@ class Coder(nn.Module):
         """The vectors ``(n, codebook_dim)`` that the exponential map takes to the ball, of ``z (n, dim)``."""
         return self._scaled(self._computable(self.project_in(z)))
 
-    def _candidates(self, z: Tensor, table: CodeTable, wide: CodeTable, beam: int) -> tuple[Tensor, Tensor]:
+    def _beam_tables(self, table: CodeTable) -> BeamTables:
+        return beam_tables(table, self._table(torch.float64), self.curvature, self.aggregation)
+
+    def _candidates(self, z: Tensor, tables: BeamTables, beam: int) -> tuple[Tensor, Tensor]:
+        c, aggregation = self.curvature, self.aggregation
         with torch.autocast(z.device.type, enabled=False):
             v = self._tangent(z)
-            codes = beam_candidates(v, table, self.curvature, self.aggregation, self.num_stages, beam)
-            distance, order = distances(v, codes, wide, self.curvature, self.aggregation).sort(dim=1, stable=True)
+            codes = beam_candidates(v, tables, c, aggregation, self.num_stages, beam)
+            distance, order = distances(v, codes, tables.wide, c, aggregation).sort(dim=1, stable=True)
             return codes.gather(1, order.unsqueeze(-1).expand_as(codes)), distance
 
-    def _encode(self, z: Tensor, table: CodeTable, wide: CodeTable, depth: int, beam: int) -> Tensor:
+    def _encode(
+        self, z: Tensor, table: CodeTable, depth: int, tables: BeamTables | None = None, beam: int = 1
+    ) -> Tensor:
         with torch.autocast(z.device.type, enabled=False):
             v = self._tangent(z)
-            if beam > 1:
-                return beam_search(v, table, wide, self.curvature, self.aggregation, depth, beam)
+            if tables is not None:
+                return beam_search(v, tables, table, self.curvature, self.aggregation, depth, beam)
             point, gap = to_ball(v, self.curvature)
             steps = cascade.walk(point, gap, table, self.curvature, self.aggregation, depth)
             return torch.stack([step.chosen for step in steps], dim=-1)

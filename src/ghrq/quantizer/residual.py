@@ -29,6 +29,7 @@ from ghrq.quantizer.depth import DepthDropout, RowWeights
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, few_codes
 from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update, check_learnable
 from ghrq.quantizer.quantized import Quantized, QuantizedDetails
+from ghrq.quantizer.refit import refined_codebooks
 from ghrq.quantizer.routes import Commitment, Gradient, Routed, Units, attached_route, transport_route
 from ghrq.quantizer.scale import FAST_DECAY, OVERSHOOT, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
 from ghrq.quantizer.start import kmeans_codebooks
@@ -300,13 +301,15 @@ class ResidualQuantizer(Coder, Pretrained):
         iterations: int = 10,
         each_stage: Callable[[], object] | None = None,
         balance: bool = False,
+        refine: int = 0,
     ) -> list[float]:
         """Start the codebooks from k-means, stage by stage, on ``z (..., dim)``: at least as many vectors as codes.
 
         Sets the encoder scale too. With several processes, those of the first process are used.
-        ``each_stage`` is called after each stage: for a progress bar. ``balance`` takes centres of groups of nearly
-        equal size (:mod:`ghrq.geometry.balance`), so that codes are chosen nearly equally often; a vector still gets
-        its nearest code.
+        ``each_stage`` is called after each stage and each round: for a progress bar. ``balance`` takes centres of
+        groups of nearly equal size (:mod:`ghrq.geometry.balance`), so that codes are chosen nearly equally often; a
+        vector still gets its nearest code. ``refine`` is for lower errors: k-means with a beam, and then so many
+        rounds that fit all stages together, see :mod:`ghrq.quantizer.refit`; it does not go with ``balance``.
 
         Returns:
             The perplexity of each stage; a warning says if one uses less than a tenth of its codes.
@@ -314,6 +317,9 @@ class ResidualQuantizer(Coder, Pretrained):
         """
         z = self._vectors(z, mask)
         at_least("iterations", iterations, 1, whole=True)
+        at_least("refine", refine, 0, whole=True)
+        if refine and balance:
+            raise ValueError(f"refine={refine} moves codes whatever their share: leave out balance or refine")
         z = z[mask] if mask is not None else z
         v = self._computable(self.project_in(z).reshape(-1, self.codebook_dim))
         if v.shape[0] < max(self.sizes):
@@ -333,7 +339,11 @@ class ResidualQuantizer(Coder, Pretrained):
                 "scale them down, or set a radius (that of calibrated is 0.15)",
                 stacklevel=3,  # past the decorator
             )
-        start = kmeans_codebooks(r, gap, self.sizes, self.curvature, self.aggregation, iterations, each_stage, balance)
+        space = self.curvature, self.aggregation
+        if refine:
+            start = refined_codebooks(r, gap, self.sizes, *space, iterations, refine, each_stage)
+        else:
+            start = kmeans_codebooks(r, gap, self.sizes, *space, iterations, each_stage, balance)
         self.codebooks.copy_(start.codebooks)
         distributed.broadcast_(self.codebooks.data)
         self.usage.reset()

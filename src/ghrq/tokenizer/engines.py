@@ -34,7 +34,7 @@ class KMeans:
 
     @torch.no_grad()
     def fit(self, rows: ArrayRows, random: np.random.Generator) -> None:
-        """K-means, stage by stage."""
+        """K-means, stage by stage; with ``refine``, then all stages together."""
         _start_by_kmeans(self._model, self._settings, rows, random)
 
     begin = fit
@@ -155,9 +155,14 @@ def _check_finite(x: Tensor) -> None:
 def _start_by_kmeans(model: Model, settings: Settings, rows: ArrayRows, random: np.random.Generator) -> None:
     """Initialize codebooks and scale of the quantizer by k-means."""
     drawn = _sample(settings, rows, random)
-    with make_progress().patient_bar("k-means", settings.num_stages, "stages") as bar:
+    steps = settings.num_stages + (settings.refine + 1 if settings.refine else 0)
+    with make_progress().patient_bar("k-means", steps, "steps") as bar:
         model.quantizer.initialize(
-            model.latent(drawn), iterations=settings.iterations, each_stage=bar.advance, balance=settings.balance
+            model.latent(drawn),
+            iterations=settings.iterations,
+            each_stage=bar.advance,
+            balance=settings.balance,
+            refine=settings.refine,
         )
 
 

@@ -47,6 +47,7 @@ class Settings:
     codebook_rate: float | None = None
     reconstruction_weight: float = 1.0
     balance: bool = False
+    refine: int = 0
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
@@ -62,6 +63,10 @@ class Settings:
             at_least("codebook_rate", self.codebook_rate, 0)
         at_least("seed", self.seed, 0, whole=True)
         inside("radius", self.radius, 0.0, 1.0)
+        at_least("refine", self.refine, 0, whole=True)
+        if self.refine and (self.balance or self.engine != "kmeans"):
+            with_ = "balance=True" if self.balance else f"engine={self.engine!r}"
+            raise ValueError(f"refine={self.refine} is of plain k-means and does not go with {with_}: leave one out")
         for name in ("standardize", "balance"):
             is_bool(name, getattr(self, name))
         if self.balance and self.engine == "rq-vae":
