@@ -50,12 +50,12 @@ def report(
     chosen = how or by_name or "html"
     if by_name is not None and by_name != chosen:
         raise UserError(f"--format {chosen} does not fit {out}, which is {by_name}: leave --format out")
+    gathered = gather(runs, task or ())
     if out is None and chosen == "html":
         if _DEFAULT.exists():
             raise UserError(f"there is a {_DEFAULT} already: name it with --out to replace it, or name another")
         out = _DEFAULT
         check_output(out, tuple(ENDINGS))
-    gathered = gather(runs, task or ())
     text = RunsReport.of(gathered, make_progress()).write(chosen)
     if out is None:
         print(text, end="")

@@ -29,15 +29,17 @@ class NounIds(NamedTuple):
 def wordnet_ids() -> NounIds:
     """The IDs of WordNet's nouns: codes of the embedding that the recipe ``wordnet/best`` trains.
 
-    >>> from ghrq.data import wordnet_ids
-    >>> nouns = wordnet_ids()
-    >>> dog = nouns.codes[nouns.names.index("dog.n.01")]
-    >>> relatives = (nouns.codes[:, :2] == dog[:2]).all(1).nonzero()[0]
-    >>> [nouns.names[row] for row in relatives[:3]]
-    ['domestic_animal.n.01', 'feeder.n.01', 'carnivore.n.01']
+    Example:
+        >>> from ghrq.data import wordnet_ids
+        >>> nouns = wordnet_ids()
+        >>> dog = nouns.codes[nouns.names.index("dog.n.01")]
+        >>> relatives = (nouns.codes[:, :2] == dog[:2]).all(1).nonzero()[0]
+        >>> nouns.names[relatives[0]], len(relatives)
+        ('domestic_animal.n.01', 27)
 
     ``ghrq explore wordnet-nouns --colour kind --out nouns.html`` shows them, and
     ``ghrq.Tokenizer.from_pretrained("wordnet-nouns")`` is the tokenizer. Needs ``ghrq[tokenizer]``.
+
     """
     from ghrq.system.errors import require
 
