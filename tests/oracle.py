@@ -24,7 +24,6 @@ SIGNATURES = {
     "conformal_factor": "x",
     "mobius_add": "xy",
     "mobius_sub": "xy",
-    "mobius_coadd": "xy",
     "gyration": "xyv",
     "distance": "xy",
     "pairwise_distance": "mm",
@@ -109,11 +108,6 @@ def mobius_add(x: Vector, y: Vector, c: mpmath.mpf) -> Vector:
 def mobius_sub(x: Vector, y: Vector, c: mpmath.mpf) -> Vector:
     """``(-x) ⊕ y``, the residual of the HRA convention."""
     return mobius_add(neg(x), y, c)
-
-
-def mobius_coadd(x: Vector, y: Vector, c: mpmath.mpf) -> Vector:
-    """``x ⊕ gyr[x, -y] y``, the second addition of a gyrogroup."""
-    return mobius_add(x, gyration(x, neg(y), y, c), c)
 
 
 def gyration(u: Vector, v: Vector, w: Vector, c: mpmath.mpf) -> Vector:

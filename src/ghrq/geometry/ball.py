@@ -43,7 +43,6 @@ __all__ = [
     "midpoint_weights",
     "mobius_add",
     "mobius_add_with_gaps",
-    "mobius_coadd",
     "mobius_sub",
     "pairwise_distance",
     "project",
@@ -168,19 +167,6 @@ def mobius_sub(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
 
     """
     return mobius_add(-x, y, c)
-
-
-def mobius_coadd(x: Tensor, y: Tensor, c: Curvature = 1.0) -> Tensor:
-    """Möbius coaddition ``x ⊞ y = (α s + c⟨x - y, s⟩ x) / (α + β - αβ)`` with ``s = x + y``; it commutes. ``(..., d)``.
-
-    Adding on the right undoes it: ``(x ⊞ (-y)) ⊕ y = x``. (Adding on the left undoes :func:`mobius_sub`.)
-    """
-    dtype = numerics.result_type(x, y)
-    x, y, c = numerics.computable(x), numerics.computable(y), numerics.checked(c)
-    alpha, beta, s = gap(x, c), gap(y, c), x + y
-    along = c * ((x - y) * s).sum(-1, keepdim=True, dtype=alpha.dtype)
-    denominator = alpha + beta * (1.0 - alpha)
-    return numerics.combine(alpha / denominator, s, along / denominator, x).to(dtype)
 
 
 def gyration(u: Tensor, v: Tensor, w: Tensor, c: Curvature = 1.0) -> Tensor:

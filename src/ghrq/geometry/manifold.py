@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ghrq.geometry import ball, numerics
 from ghrq.geometry.geodesic import Geodesic, dot, scaled
+from ghrq.geometry.numerics import Curvature
 
 with warnings.catch_warnings():  # geoopt compiles its own mathematics on import, in a deprecated way
     warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
@@ -157,14 +158,7 @@ class PoincareBall(geoopt.PoincareBall):
         return self.mobius_add(x, -y, dim=dim, project=project)
 
     def mobius_coadd(self, x: Tensor, y: Tensor, *, dim: int = -1, project: bool = True) -> Tensor:
-        """``x ⊞ y = x ⊕ gyr[x, -y] y = (β x + α y) / (α + β - αβ)``, the commutative addition; α, β are the gaps."""
-
-        def coadd(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
-            alpha, beta = ball.gap(x, c), ball.gap(y, c)
-            denominator = alpha + beta - alpha * beta
-            # β x + α y, written so that it keeps its digits for y ≈ -x
-            return scaled(x, (beta - alpha) / denominator) + scaled(x + y, alpha / denominator)
-
+        """``x ⊞ y``, see :func:`coadd`."""
         return self._map(coadd, x, y, dim=dim, project=project)
 
     def mobius_cosub(self, x: Tensor, y: Tensor, *, dim: int = -1, project: bool = True) -> Tensor:
@@ -323,6 +317,17 @@ class PoincareBall(geoopt.PoincareBall):
 
 
 # --- pieces of the methods above -----------------------------------------------------------------------------
+
+
+def coadd(x: Tensor, y: Tensor, c: Curvature) -> Tensor:
+    """Möbius coaddition ``x ⊞ y = x ⊕ gyr[x, -y] y = (β x + α y) / (α + β - αβ)``; it commutes; α, β are the gaps.
+
+    Adding on the right undoes it: ``(x ⊞ (-y)) ⊕ y = x``, as adding on the left undoes ``(-x) ⊕ y``.
+    """
+    alpha, beta = ball.gap(x, c), ball.gap(y, c)
+    denominator = alpha + beta - alpha * beta
+    # β x + α y, written so that it keeps its digits for y ≈ -x
+    return scaled(x, (beta - alpha) / denominator) + scaled(x + y, alpha / denominator)
 
 
 def _to_last(tensor: Tensor, axis: int) -> Tensor:

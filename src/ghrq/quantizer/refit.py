@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ghrq.geometry import ball, numerics
 from ghrq.geometry.kmeans import POINTS_PER_CODE, kmeans, perplexity
+from ghrq.geometry.manifold import coadd
 from ghrq.geometry.nearest import code_table
 from ghrq.quantizer.beam import beam_tables, ranked_candidates
 from ghrq.quantizer.cascade import Aggregation, aggregate, residual
@@ -148,11 +149,7 @@ def moved(points: Tensor, gaps: Tensor, codebooks: Tensor, codes: Tensor, c: flo
         for rows in chunks:
             q = codes[rows, i]
             inner[rows], inner_gap[rows] = _without(inner[rows], inner_gap[rows], old[q], old_gap[q], c, nested)
-            solution = (
-                ball.mobius_coadd(outer[rows], -inner[rows], c)
-                if nested
-                else ball.mobius_sub(inner[rows], outer[rows], c)
-            )
+            solution = coadd(outer[rows], -inner[rows], c) if nested else ball.mobius_sub(inner[rows], outer[rows], c)
             more_s, more_t = ball.midpoint_sums(solution, q, len(old), c)
             s += more_s
             t += more_t
@@ -168,5 +165,5 @@ def _without(x: Tensor, gap: Tensor, q: Tensor, q_gap: Tensor, c: float, left: b
     """What ``x`` is without the term q on its left or its right: ``(-q) ⊕ x`` or ``x ⊞ (-q)``; and the gap of that."""
     if left:
         return ball.mobius_add_with_gaps(-q, q_gap, x, gap, c)
-    rest = ball.mobius_coadd(x, -q, c)
+    rest = coadd(x, -q, c)
     return rest, ball.gap(rest, c).to(gap.dtype)
