@@ -2,10 +2,11 @@
 
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # commands show their help without numpy
+    import numpy as np
+    import numpy.typing as npt
 
 FOLDER = Path(str(resources.files("ghrq.data"))) / "files"
 """The folder of the tokenizers that come with ghrq, by name."""
@@ -20,7 +21,7 @@ class NounIds(NamedTuple):
     """Of the tokenizer, with ``ids.parquet`` in it."""
     names: list[str]
     """The synsets: ``dog.n.01``."""
-    codes: npt.NDArray[np.int64]
+    codes: "npt.NDArray[np.int64]"
     """``(n, 4)``, all different."""
     kinds: list[str | None]
     """What each is in broad terms: ``animal``, ``artifact``, …; None for what is above or beside these."""
@@ -41,6 +42,8 @@ def wordnet_ids() -> NounIds:
     ``ghrq.Tokenizer.from_pretrained("wordnet-nouns")`` is the tokenizer. Needs ``ghrq[tokenizer]``.
 
     """
+    import numpy as np
+
     from ghrq.system.errors import require
 
     require("pyarrow", "tokenizer")
