@@ -11,7 +11,7 @@ import pytest
 
 from ghrq import Tokenizer, cli
 from ghrq.cli import explore
-from ghrq.data.tables import open_codes, open_table
+from ghrq.data.tables import open_table
 from ghrq.report import explorer_page
 from ghrq.system import serving
 from ghrq.tokenizer import bulk
@@ -111,11 +111,6 @@ def test_another_tokenizer_beside_it(run, folder, tmp_path):
     assert 'aria-label="Disk of other"' in html
 
 
-def test_rows_of_the_other_are_found_by_their_ids(folder):
-    table, other = (open_codes(folder / name / "ids.parquet") for name in ("tok", "other"))
-    np.testing.assert_array_equal(explore.same_items(table, other), np.arange(ROWS)[::-1])
-
-
 def test_a_large_table_is_sampled_and_it_says_so(run, monkeypatch, tmp_path):
     monkeypatch.setattr(explorer_page, "MOST_ITEMS", 50)
     code, out, _ = run()
@@ -169,7 +164,8 @@ def test_mistakes_are_one_line(run, folder, tmp_path):
     refused(run(out="page.txt"), "ends in .html")
     refused(run(out=folder / "missing" / "page.html"), "there is no folder")
     refused(run(tokenizer=folder / "none"), "there is no tokenizer")
-    refused(run("--items", folder / "reversed.parquet", "--id", "item_id"), "row 0", "encode this table again")
+    refused(run(*items, "--id", "title"), "column 'title' has no id")
+    refused(run(*items, "--id", "category"), "items.parquet has no item of", "with --id")
     assert not (tmp_path / "page.html").exists()
 
 
@@ -186,7 +182,9 @@ def test_ids_that_do_not_fit_the_tokenizer(run, folder, tmp_path):
     ids = pq.read_table(folder / "tok" / "ids.parquet")
     renamed = ["new", *ids["item_id"].to_pylist()[1:]]
     pq.write_table(ids.set_column(0, "item_id", [renamed]), tmp_path / "renamed.parquet")
-    refused(run("--compare", folder / "tok", tmp_path / "renamed.parquet"), "has no item_id 'item-0'")
+    refused(
+        run("--compare", folder / "tok", tmp_path / "renamed.parquet"), "lacks 1 of the 300 items", "'item-0': encode"
+    )
 
 
 def test_numbers_are_labels_too(run, folder, tmp_path):

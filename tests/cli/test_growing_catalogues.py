@@ -119,6 +119,40 @@ def test_a_catalogue_grows_in_place(policy, ghrq, here):
 
 
 @pytest.mark.slow
+def test_tables_are_joined_by_id_after_items_came_and_went(ghrq, here):
+    (here / "gone.txt").write_text("item-003\nitem-021\n")
+    grown = ("extend", "tok", "ids.parquet", "new.parquet", "--retire", "gone.txt", "--out", "ids.parquet")
+    assert ghrq(*grown)[0] == 0
+    every = pa.concat_tables([pq.read_table("items.parquet"), pq.read_table("new.parquet")[20:]])
+    every = every.append_column("name", [[f"name of {item}" for item in every["item_id"].to_pylist()]])
+    every = every.append_column("sold", [[float(item[5:]) for item in every["item_id"].to_pylist()]])
+    rows = {item: row for row, item in enumerate(every["item_id"].to_pylist())}
+    pq.write_table(every.take([rows[item] for item in read("ids.parquet")]), "exact.parquet")
+    pq.write_table(every.take(np.random.default_rng(3).permutation(len(every))), "mixed.parquet")
+    found, pages = [], []
+    for name, note in (
+        ("exact", ""),
+        ("mixed", "note: 2 rows of table.parquet are of no item of ids.parquet, and left out\n"),
+    ):
+        shutil.copy(f"{name}.parquet", "table.parquet")  # the page is called by it
+        items = ("--items", "table.parquet")
+        asked = ("--title", "name", "--labels", "name", "--counts", "sold", "--out", name)
+        code, _, err = ghrq("inspect", "tok", "ids.parquet", *items, *asked)
+        assert (code, err) == (0, note)
+        found.append(json.loads((here / name / "quality.json").read_text()))
+        found[-1].pop("provenance")
+        code, _, err = ghrq("explore", "tok", "ids.parquet", *items, "--label", "name", "--out", "page.html")
+        assert (code, err) == (0, note)
+        pages.append((here / "page.html").read_text())
+    assert found[0] == found[1]
+    assert pages[0] == pages[1]
+    for command in ("inspect", "explore"):
+        code, _, err = ghrq(command, "tok", "ids.parquet", "--items", "items.parquet", "--out", "few.html")
+        assert (code, err.count("\n")) == (2, 1)
+        assert "items.parquet lacks 100 of the 498 items of ids.parquet, such as 'item-400', 'item-401'" in err
+
+
+@pytest.mark.slow
 def test_another_file_with_other_ids_is_not_replaced(ghrq, here):
     command = ("extend", "tok", "ids.parquet", "new.parquet", "--out", "ids2.parquet")
     assert ghrq(*command)[0] == 0

@@ -81,6 +81,24 @@ def test_rerank_by_the_table(shop, ids):
     assert rows[::3] == true.argmin(axis=1).tolist()
 
 
+def test_rerank_finds_rows_by_their_ids(shop, ids, tmp_path, capsys):
+    table = pq.read_table(shop / "items.parquet")
+    (tmp_path / "parts").mkdir()  # the items in another order, among others, in two files
+    mixed = pa.concat_tables(
+        [pq.read_table(shop / "queries.parquet"), table.take(np.random.default_rng(2).permutation(ROWS))]
+    )
+    pq.write_table(mixed[:100], tmp_path / "parts" / "a.parquet")
+    pq.write_table(mixed[100:], tmp_path / "parts" / "b.parquet")
+    for name, items in (("one.parquet", shop / "items.parquet"), ("two.parquet", "parts")):
+        arguments = ("--k", 3, "--rerank", items, "--out", name)
+        assert run("search", shop / "tok", ids, shop / "queries.parquet", *arguments) == 0
+    assert pq.read_table("one.parquet").equals(pq.read_table("two.parquet"))
+    assert "note: 12 rows of parts are of no item of" in capsys.readouterr().err
+    pq.write_table(table[2:], tmp_path / "few.parquet")
+    assert run("search", shop / "tok", ids, "--like", "item-007", "--rerank", "few.parquet") == 2
+    assert "few.parquet lacks 2 of the 300 items of" in capsys.readouterr().err
+
+
 def test_mistakes_are_one_line(shop, ids, tmp_path, capsys):
     np.save(tmp_path / "narrow.npy", np.zeros((2, 3), np.float32))
     for arguments, told in (
@@ -89,7 +107,7 @@ def test_mistakes_are_one_line(shop, ids, tmp_path, capsys):
         (("--like", "plum"), "the first is plum"),
         (("narrow.npy",), "3 numbers"),
         ((shop / "queries.parquet", "--out", "found.txt"), "ends in .parquet, .csv, .jsonl"),
-        ((shop / "queries.parquet", "--rerank", shop / "queries.parquet"), "has 300 rows"),
+        ((shop / "queries.parquet", "--rerank", shop / "queries.parquet"), "queries.parquet has no item of"),
     ):
         assert run("search", shop / "tok", ids, *arguments) == 2
         error = capsys.readouterr().err.strip()

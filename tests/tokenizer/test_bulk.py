@@ -212,26 +212,23 @@ def test_a_table_that_is_replaced_while_it_is_encoded(policy, tokenizer, table, 
     assert not (tmp_path / "ids.parquet").exists()
 
 
-def test_codes_have_to_be_of_the_same_rows(tokenizer, table, tmp_path, vectors):
-    codes = np.zeros((ROWS, 2), np.int32)
-    bulk.write_codes(tmp_path / "ids.parquet", table, codes, tokenizer, "none")
-    bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), table)
-    fewer = open_table(write(tmp_path / "few.parquet", vectors[:50], IDS[:50]), "embedding", "item_id")
-    with pytest.raises(UserError, match=r"ids.parquet has 1500 rows, .*few.parquet 50: encode this table again"):
-        bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), fewer)
-    order = list(range(ROWS))
-    order[40], order[41] = 41, 40
-    other = open_table(write(tmp_path / "other.parquet", vectors, [IDS[i] for i in order]), "embedding", "item_id")
-    with pytest.raises(UserError, match=r"ids.parquet, row 40 \(counted .* is of item_id item-0040, in .* item-0041"):
-        bulk.check_same_rows(open_codes(tmp_path / "ids.parquet"), other)
-
-
 def test_all_vectors_are_there_and_gone(table, tmp_path, vectors):
     with bulk.all_vectors(table, tmp_path) as found:
         assert isinstance(found, np.memmap)
         np.testing.assert_array_equal(found, vectors)
         assert not found.flags.writeable  # a write into a mapped file on a full disk would kill the process
     assert [path.name for path in tmp_path.iterdir()] == ["items.parquet"]
+
+
+def test_only_rows_of_an_order_are_copied_and_read(table, tmp_path, vectors, monkeypatch):
+    order, sizes = np.array([7, 3, 1400, 7]), []
+    mapped = np.memmap
+    monkeypatch.setattr(np, "memmap", lambda *given, **named: sizes.append(named["shape"]) or mapped(*given, **named))
+    with bulk.all_vectors(table, tmp_path, order=order) as found:
+        assert (found.count, found.dim) == (4, vectors.shape[1])
+        np.testing.assert_array_equal(found.take(slice(0, 4)), vectors[order])
+        np.testing.assert_array_equal(found.take(np.array([2, 0])), vectors[[1400, 7]])
+    assert sizes == [(3, vectors.shape[1])]
 
 
 def test_a_full_disk_is_told_when_all_vectors_are_copied(table, tmp_path):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ghrq.cli.options import out_option
-from ghrq.cli.tables import IDS_FILE, errors_name, found_tokenizer, load_tokenizer, open_items, same_items
+from ghrq.cli.tables import IDS_FILE, errors_name, found_tokenizer, load_tokenizer, match_ids, open_items
 from ghrq.data.outputs import check_output
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
@@ -35,7 +35,7 @@ def explore(
             "--colour", "--color", help="A column of labels to colour by; a path 'a > b > c' by its first levels."
         ),
     ] = None,
-    items: Annotated[Path | None, typer.Option(help="The table that was encoded, where it has these columns.")] = None,
+    items: Annotated[Path | None, typer.Option(help="A table of the items, where it has these columns.")] = None,
     column: Annotated[str | None, typer.Option(help="The vectors of --items, if not those of the fit.")] = None,
     id_column: Annotated[str | None, typer.Option("--id", help="The ids of --items, if not those of the fit.")] = None,
     on_bad: Annotated[
@@ -60,9 +60,8 @@ def explore(
       ghrq explore tok/ ids.parquet --label title --out page.html      # ids.parquet has a column of titles
       ghrq explore tok/ ids.parquet --compare flat/ flat-ids.parquet --serve
     """  # noqa: D301
-    from ghrq.data.tables import open_codes
+    from ghrq.data.tables import Matched, match_items, open_codes
     from ghrq.report.explorer_page import ItemTexts, explorer_page, sample
-    from ghrq.tokenizer import bulk
 
     tokenizer = found_tokenizer(tokenizer)
     name = (items or ids or tokenizer.resolve()).stem
@@ -74,15 +73,16 @@ def explore(
     progress, options = make_progress(), {"--label": label, "--colour": colour}
     _check_columns(items or ids, options, items is None)
     if items is None:
-        table = source = open_codes(ids, colour, label)
+        table = open_codes(ids, colour, label)
+        source = Matched(table, None)
     else:
         table = open_codes(ids)
-        source = open_items(tokenizer, load_tokenizer(tokenizer), items, column, id_column, colour, on_bad, label)
-        bulk.check_same_rows(table, source)
+        opened = open_items(tokenizer, load_tokenizer(tokenizer), items, column, id_column, colour, on_bad, label)
+        source = match_items(table, opened, progress=progress)
     explored = [_explored(tokenizer, table, progress)]
     if compare is not None:
         other = open_codes(compare[1])
-        explored.append(_explored(compare[0], other, progress, same_items(table, other)))
+        explored.append(_explored(compare[0], other, progress, match_ids(table, other, progress)))
     shown = sample(table.rows)
     texts = ItemTexts(
         source.names(shown),
@@ -112,7 +112,7 @@ def _check(out: Path | None, serve: bool, items: Path | None, of_items: list[str
     if out is None and not serve:
         raise UserError("there is nothing to do: name a file with --out page.html, or give --serve")
     if items is None and any(given is not None for given in of_items):
-        raise UserError("--column and --id are of the table that was encoded: give it with --items")
+        raise UserError("--column and --id are of the table of the items: give it with --items")
     if out is not None:
         check_output(out, (".html", ".htm"), inputs)
 
@@ -128,12 +128,12 @@ def _check_columns(path: Path, options: dict[str, str | None], of_ids: bool) -> 
         try:
             checked_name(path, name, schema.names, option)
         except UserError as error:
-            hint = "; if the table that was encoded has it, name that with --items" if of_ids else ""
+            hint = "; if the table of the items has it, name that with --items" if of_ids else ""
             raise UserError(f"{error}{hint}") from error
         text_array(path, schema.empty_table().column(name).combine_chunks(), name)
 
 
-def _explored(folder: Path, table: "VectorTable", progress: Progress, rows: Any = None) -> "Explored":
+def _explored(folder: Path, table: "VectorTable", progress: Progress, rows: Any = ...) -> "Explored":
     """The codes of a table as those of the tokenizer in ``folder``; ``rows`` is the order to take them in."""
     import numpy as np
 
@@ -158,7 +158,7 @@ def _explored(folder: Path, table: "VectorTable", progress: Progress, rows: Any 
             "use the tokenizer that made them"
         )
     with errors_name(table.path):
-        return Explored(folder.resolve().name, codes if rows is None else codes[rows], model.quantizer_)
+        return Explored(folder.resolve().name, codes[rows], model.quantizer_)
 
 
 def _serve(html: str, port: int) -> None:

@@ -19,10 +19,10 @@ from ghrq.cli.tables import (
     TokenizerFolder,
     errors_name,
     load_tokenizer,
+    match_ids,
     mention_ids,
     open_items,
     print_facts,
-    same_items,
     unchecked,
 )
 from ghrq.data.outputs import check_output, lock_file, replacing
@@ -32,7 +32,7 @@ from ghrq.system.files import telling, write_json
 from ghrq.system.progress import make_progress
 
 if TYPE_CHECKING:
-    from ghrq.data.tables import OnBad, VectorTable
+    from ghrq.data.tables import Matched, OnBad, VectorTable
     from ghrq.metrics.prefix_words import PrefixWords
     from ghrq.metrics.quality import Quality
 
@@ -240,7 +240,7 @@ def inspect(
     ids: Ids,
     out: Annotated[Path, out_option("Folder for quality.json and the page quality.html.")],
     items: Annotated[
-        Path | None, typer.Option(help="The table that was encoded, for measures of vectors and labels.")
+        Path | None, typer.Option(help="A table of the items, for measures of vectors and labels.")
     ] = None,
     column: Column = None,
     id_column: IdColumn = None,
@@ -272,7 +272,7 @@ def inspect(
     """  # noqa: D301
     import numpy as np
 
-    from ghrq.data.tables import open_codes
+    from ghrq.data.tables import match_items, open_codes
     from ghrq.metrics.popularity import popularity_slices
     from ghrq.metrics.quality import quality, row_errors
     from ghrq.report.ids_examples import ItemExamples
@@ -286,39 +286,40 @@ def inspect(
     check_output(out, formats=None)
     if items is None and any(given is not None for given in (labels, title, column, id_column, counts)):
         raise UserError(
-            "--labels, --counts, --title, --column and --id need the table that was encoded: give it with --items"
+            "--labels, --counts, --title, --column and --id need the table of the items: give it with --items"
         )
     model, codes = load_tokenizer(tokenizer), open_codes(ids)
     bulk.check_made_by(codes, model)
-    progress, table, vectors, names = make_progress(), None, None, None
+    progress, table, matched, vectors, names = make_progress(), None, None, None, None
     more, told = list[PageSection](), dict[str, Any]()
     with ExitStack() as stack:
         all_codes = stack.enter_context(bulk.all_vectors(codes, out.parent, progress))
         if items is not None:
             table = open_items(tokenizer, model, items, column, id_column, labels, on_bad, title)
-            bulk.check_same_rows(codes, table)
-            names = None if labels is None else table.labels()
-            vectors = stack.enter_context(bulk.all_vectors(table, out.parent, progress))
+            matched = match_items(codes, table, progress=progress)
+            names = None if labels is None else matched.labels()
+            vectors = stack.enter_context(bulk.all_vectors(table, out.parent, progress, matched.order))
         separator = " > " if names is not None and any(name and " > " in name for name in names) else None
         with errors_name(ids):
             measured = quality(all_codes, vectors, model, names, separator=separator)
-        examples = ItemExamples.of(all_codes, measured.stages, (table or codes).names, vectors)
+        examples = ItemExamples.of(all_codes, measured.stages, (matched or codes).names, vectors)
         bare = np.asarray(all_codes[:, : measured.stages], dtype=np.int64)
         if compare is not None:
             other, codes_of_other = load_tokenizer(compare[0]), open_codes(compare[1])
             bulk.check_made_by(codes_of_other, other)
-            order = same_items(codes, codes_of_other)
+            order = match_ids(codes, codes_of_other, progress)
             others = stack.enter_context(bulk.all_vectors(codes_of_other, out.parent, progress))[order]
             with errors_name(compare[1]):
                 beside = quality(others, vectors, other, names, separator=separator)
             more.append(compared_section(_by_name({tokenizer: measured, compare[0]: beside})))
             told["compared"] = {"tokenizer": str(compare[0]), "ids": str(compare[1]), **beside.to_dict()}
-        if title is not None and table is not None:
-            words = _words(bare, table)
+        if title is not None and matched is not None:
+            words = _words(bare, matched)
             more.append(words_section(words))
             told["words"] = [asdict(each) for each in words]
-        if counts is not None and items is not None:
-            popular = open_items(tokenizer, model, items, column, id_column, counts, on_bad).labels()
+        if counts is not None and items is not None and matched is not None:
+            counted = open_items(tokenizer, model, items, column, id_column, counts, on_bad)
+            popular = matched._replace(table=counted).labels()
             with errors_name(items):
                 slices = popularity_slices(bare, _numbers(popular, counts), row_errors(bare, vectors, model))
             more.append(popularity_section(slices, counts))
@@ -335,7 +336,7 @@ def inspect(
         print(line)
 
 
-def _words(codes: Any, table: "VectorTable") -> "list[PrefixWords]":
+def _words(codes: Any, table: "Matched") -> "list[PrefixWords]":
     """What prefixes mean, by the titles of all items, or of a random sample of very many."""
     import numpy as np
 

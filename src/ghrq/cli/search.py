@@ -46,7 +46,7 @@ def search(
         typer.Option(min=1, help="Lists of items to look at, by default a sixteenth of them: more are more precise."),
     ] = None,
     rerank: Annotated[
-        Path | None, typer.Option(metavar="ITEMS", help="The table that was encoded: rank the best by its vectors.")
+        Path | None, typer.Option(metavar="ITEMS", help="A table of the items: rank the best by its vectors.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -66,7 +66,7 @@ def search(
       ghrq search tok/ ids.parquet --like B000052YPF
       ghrq search tok/ ids.parquet queries.npy --probes 32 --rerank items.parquet --out found.csv
     """  # noqa: D301
-    from ghrq.data.tables import open_codes
+    from ghrq.data.tables import match_items, open_codes
     from ghrq.search import CodeIndex, results
     from ghrq.tokenizer import bulk
 
@@ -80,8 +80,8 @@ def search(
         vectors = None
         if rerank is not None:
             table = open_items(tokenizer, model, rerank, column, id_column, on_bad=on_bad)
-            bulk.check_same_rows(codes, table)
-            vectors = stack.enter_context(bulk.all_vectors(table, (out or Path()).parent, progress))
+            order = match_items(codes, table, progress=progress).order
+            vectors = stack.enter_context(bulk.all_vectors(table, (out or Path()).parent, progress, order))
         if like:
             found = results.as_table(*_like(index, like, k, probes, vectors))
         else:

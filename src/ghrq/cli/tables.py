@@ -115,24 +115,9 @@ def print_facts(*rows: tuple[str, str]) -> None:
     print(columns(rows))
 
 
-def same_items(table: "VectorTable", other: "VectorTable") -> Any:
-    """The rows of ``other`` in the order of ``table``, which must have the same ids."""
-    import numpy as np
+def match_ids(codes: "VectorTable", other: "VectorTable", progress: Progress) -> Any:
+    """The rows of ``other``, the IDs of another tokenizer, in the order of ``codes``; ``...`` are all as they are."""
+    from ghrq.data.tables import match_items
 
-    from ghrq.data.tables import check_distinct, hash_ids, open_codes
-
-    remedy = "encode the same table with both tokenizers"
-    if table.rows != other.rows:
-        raise UserError(f"{table.path} has {table.rows:,} rows, {other.path} {other.rows:,}: {remedy}")
-    hashes = []
-    for each in (table, other):
-        hashes.append(np.concatenate([hash_ids(part) for part in each.ids(2**16)]))
-        check_distinct(each, hashes[-1].copy())  # it sorts them
-    orders = [np.argsort(hashed) for hashed in hashes]
-    lost = np.flatnonzero(~np.isin(hashes[0], hashes[1]))[:1]
-    if len(lost):
-        name = open_codes(table.path).names(lost)[0]
-        raise UserError(f"{other.path} has no {table.id_name} {name!r}, {table.path} has: {remedy}")
-    rows = np.empty(table.rows, dtype=np.int64)
-    rows[orders[0]] = orders[1]
-    return rows
+    order = match_items(codes, other, "encode the same table with both tokenizers", progress).order
+    return ... if order is None else order

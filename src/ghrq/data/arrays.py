@@ -57,6 +57,8 @@ class ArrayRows:
 
 def as_rows(table: Any) -> ArrayRows:
     """A table ``(n, d)`` as rows; anything else is an error."""
+    if isinstance(table, ArrayRows):
+        return table
     home = type(table).__module__.partition(".")[0]
     if hasattr(table, "toarray") or (isinstance(table, Tensor) and table.layout != torch.strided):
         raise UserError(f"X is a sparse {type(table).__name__}, expected dense data: pass X.toarray() or X.to_dense()")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ghrq.data.arrays import as_rows
 from ghrq.ids.tuples import tuple_ids
 from ghrq.report.examples import Example, Examples
 from ghrq.report.template import render
@@ -95,7 +96,7 @@ def _note(vectors: Any, rows: Ints) -> str:
     if vectors is None:
         return ""
     few = rows[:_COMPARED]
-    distinct = len(np.unique(np.asarray(vectors[few]), axis=0))
+    distinct = len(np.unique(as_rows(vectors).take(few).numpy(), axis=0))
     of = "" if len(few) == len(rows) else f" of the first {_COMPARED:,}"
     return f"all vectors{of} are equal" if distinct == 1 else f"{distinct:,} different vectors{of}"
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ghrq.data.arrays import ArrayRows
 from ghrq.data.tables import (
     CODES_COLUMN,
     TableLayout,
@@ -25,7 +26,7 @@ from ghrq.data.tables import (
     manifest,
     open_writer,
 )
-from ghrq.data.tables.columns import listed, place
+from ghrq.data.tables.columns import place
 from ghrq.ids import collisions
 from ghrq.system import files
 from ghrq.system.errors import UserError
@@ -279,46 +280,40 @@ def _measured(table: VectorTable) -> npt.NDArray[np.float64]:
     return table.take(np.sort(rows)).astype(np.float64)
 
 
-def check_same_rows(codes: VectorTable, table: VectorTable) -> None:
-    """Raise an error unless ``codes`` and ``table`` have the same ids, row by row."""
-    if codes.rows != table.rows:
-        raise UserError(
-            f"{codes.path} has {codes.rows} rows, {table.path} {table.rows}: encode this table again, or give "
-            "--on-bad skip if rows were left out"
-        )
-    if not table.has_ids:
-        return
-    first, size = 0, 2**16
-    for mine, theirs in zip(codes.ids(size), table.ids(size), strict=True):
-        wrong = np.flatnonzero(hash_ids(mine) != hash_ids(theirs))
-        if len(wrong):
-            row = int(wrong[0])
-            item = f"{listed([codes.id_name])} {mine[row]}"
-            raise UserError(
-                f"{place(codes.path, first + row)} is of {item}, in {table.path} that row is {theirs[row]}: "
-                "encode this table again, or name its ids with --id"
-            )
-        first += len(mine)
-
-
 @contextmanager
-def all_vectors(table: VectorTable, folder: Path, progress: Progress = SILENT) -> Iterator[npt.NDArray[Any]]:
+def all_vectors(
+    table: VectorTable, folder: Path, progress: Progress = SILENT, order: npt.NDArray[np.int64] | None = None
+) -> Iterator[Any]:
     """All vectors of a table as one array ``(rows, dim)``, memory-mapped from a temporary file in ``folder``.
 
-    The file is written and then mapped for reading: a full disk is an error when a file is written, but kills the
-    process (SIGBUS) when a mapped array is. The file has no name, so a killed process leaves nothing behind.
+    With ``order (m,)`` it is these rows, ``(m, dim)``, each read from the file where it is asked for; others are not
+    copied. The file is written and then mapped for reading: a full disk is an error when a file is written, but kills
+    the process (SIGBUS) when a mapped array is. The file has no name, so a killed process leaves nothing behind.
     """
-    size = -(-table.rows * table.dim * table.dtype.itemsize // 2**20)
+    keep = np.ones(table.rows, dtype=bool)
+    if order is not None:
+        keep[:] = False
+        keep[order] = True
+    count, first = int(keep.sum()), 0
+    size = -(-count * table.dim * table.dtype.itemsize // 2**20)
     remedy = f"make room for {size:,} MB, or give --out a folder on another disk"
     with ExitStack() as stack:
         with files.telling(f"a temporary copy of {table.path} into {folder}", remedy):
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
             with progress.patient_bar(f"reading {table.path.name}", table.rows, "rows") as bar:
                 for _, vectors in table.batches(batch_rows(table.dim)):
-                    file.write(np.ascontiguousarray(vectors, dtype=table.dtype).data)
+                    here = keep[first : first + len(vectors)]
+                    part = vectors if here.all() else vectors[here]
+                    file.write(np.ascontiguousarray(part, dtype=table.dtype).data)
+                    first += len(vectors)
                     bar.advance(len(vectors))
             file.flush()
-        yield np.memmap(file, dtype=table.dtype, mode="r", shape=(table.rows, table.dim))
+        mapped = np.memmap(file, dtype=table.dtype, mode="r", shape=(count, table.dim))
+        if order is None:
+            yield mapped
+            return
+        places = (np.cumsum(keep) - 1)[order]
+        yield ArrayRows(len(places), table.dim, lambda which: mapped[places[which]])
 
 
 def encode_range(tokenizer: "Tokenizer", table: VectorTable, size: int, start: int, stop: int) -> Iterator[EncodedRows]:

@@ -18,6 +18,7 @@ from ghrq.system.errors import require
 require("pyarrow", "tokenizer")
 
 from ghrq.data.tables.duplicates import check_distinct, hash_ids  # noqa: E402
+from ghrq.data.tables.match import Matched, match_items  # noqa: E402
 from ghrq.data.tables.table import (  # noqa: E402
     CODES_COLUMN,
     OnBad,
@@ -33,12 +34,14 @@ from ghrq.data.tables.write import FORMATS, TableLayout, open_writer, write_skip
 __all__ = [
     "CODES_COLUMN",
     "FORMATS",
+    "Matched",
     "OnBad",
     "TableLayout",
     "VectorTable",
     "batch_rows",
     "check_distinct",
     "hash_ids",
+    "match_items",
     "open_codes",
     "open_source",
     "open_table",

@@ -151,26 +151,30 @@ class VectorTable:
         }
         return next((fits[name] for name in columns.USUAL_IDS if name in fits), None)
 
-    def labels(self) -> list[str | None]:
-        """The label of each row as text; a path of categories is joined by ``' > '``."""
+    def labels(self, rows: npt.NDArray[np.int64] | None = None) -> list[str | None]:
+        """The label of each row, or of ``rows (m,)``, ascending; a path of categories is joined by ``' > '``."""
         if self._label is None:
             raise UserError(f"{self.path} was opened without a column of labels: name one")
-        parts = self._records([self._label], _MOST_ROWS, 0, None)
-        texts = (columns.text_array(self.path, part.column(0), self._label) for _, part in parts)
-        return [label for text in texts for label in text.to_pylist()]
+        return self._texts(self._label, rows)
 
     def names(self, rows: npt.NDArray[np.int64]) -> list[str]:
         """What to call ``rows (m,)``, ascending: their titles if the table was opened with such a column, else ids."""
         column = self._title or self._id
         if column is None:
             return [f"row {number}" for number in self.row_numbers(rows)]
-        names: list[str | None] = []
+        return [name or "" for name in self._texts(column, rows)]
+
+    def _texts(self, column: str, rows: npt.NDArray[np.int64] | None) -> list[str | None]:
+        """A column as text: all of it, or ``rows (m,)``, ascending."""
+        texts: list[str | None] = []
         first = 0
         for _, part in self._records([column], _MOST_ROWS, 0, None):
-            here = rows[slice(*np.searchsorted(rows, (first, first + len(part))))] - first
-            names += columns.text_array(self.path, part.column(0).take(pa.array(here)), column).to_pylist()
-            first += len(part)
-        return [name or "" for name in names]
+            found, stop = part.column(0), first + len(part)
+            if rows is not None:
+                found = found.take(pa.array(rows[slice(*np.searchsorted(rows, (first, stop)))] - first))
+            texts += columns.text_array(self.path, found, column).to_pylist()
+            first = stop
+        return texts
 
     def take(self, rows: npt.NDArray[np.int64]) -> Numbers:
         """The vectors of ``rows (m,)``, in any order, repeats allowed: ``(m, dim)``.
