@@ -169,12 +169,39 @@ def test_another_file_with_other_ids_is_not_replaced(ghrq, here):
 @pytest.mark.slow
 def test_csv_has_no_manifest_and_that_is_said(ghrq, here):
     assert ghrq("encode", "tok", "items.parquet", "--out", "ids.csv")[0] == 0
-    code, out, _ = ghrq("extend", "other", "ids.csv", "new.parquet", "--out", "ids2.parquet")
+    code, out, _ = ghrq("extend", "tok", "ids.csv", "new.parquet", "--out", "ids2.parquet")
     assert code == 0
     assert (
         "whether this tokenizer made ids.csv, as it has no manifest; ids2.parquet has one" in told(out)["not checked"]
     )
     assert open_codes("ids2.parquet").manifest["rows"] == ROWS + 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["append", "reassign"])
+def test_ids_of_another_tokenizer_are_found_out_without_a_manifest(policy, ghrq, here):
+    x = vectors(ROWS)
+    write(here / "items.parquet", x[:30])
+    assert ghrq("encode", "tok", "items.parquet", "--out", "ids.csv", "--collisions", policy)[0] == 0
+    known = write(
+        here / "known.parquet",
+        np.concatenate((x[:20], x[40:45])),
+        ids=[f"item-{row:03d}" for row in [*range(20), *range(900, 905)]],
+    )
+    code, out, err = ghrq("extend", "other", "ids.csv", known.name, "--out", "ids2.parquet")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert re.search(
+        r"error: ids.csv has no manifest, and \d+% of the \d+ items that are also in the new table \(item-0", err
+    )
+    assert "have other codes by this tokenizer: name the tokenizer that made the IDs" in err
+    assert not (here / "ids2.parquet").exists()
+    # Some of them have other vectors: that may be.
+    write(here / "some.parquet", np.concatenate((x[:15], x[15:20] + 3.0)))
+    code, out, _ = ghrq("extend", "tok", "ids.csv", "some.parquet", "--out", "ids2.parquet")
+    assert (code, "another vector" in out) == (0, True)
+    # Nothing to compare: as before.
+    write(here / "fresh.parquet", x[40:45], 900)
+    assert "not checked" in ghrq("extend", "other", "ids.csv", "fresh.parquet", "--out", "ids3.parquet")[1]
 
 
 @pytest.mark.slow

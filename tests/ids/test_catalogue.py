@@ -291,6 +291,12 @@ def test_mistakes_of_growth_are_named(fitted):
     catalogue = Catalogue(range(9), resolve_append(tokenizer.encode(x[:9])), tokenizer=tokenizer)
     with pytest.raises(UserError, match=r"this catalogue holds IDs of the tokenizer .*: name the tokenizer that made"):
         catalogue.extend(other, [10], x[:1])
+    unknown = Catalogue(range(9), resolve_append(tokenizer.encode(x[:9])))  # no manifest
+    with pytest.raises(
+        UserError, match=r"this catalogue has no manifest, and \d+% of the 9 items .*: name the tokenizer"
+    ):
+        unknown.extend(other, range(9), x[:9])
+    assert len(unknown.extend(tokenizer, range(10), x[:10])) == 10
     with pytest.raises(UserError, match="2 is in rows 0, 1"):
         catalogue.extend(tokenizer, [2, 2], x[:2])
     with pytest.raises(ValueError, match="expected 1 vectors, one for each item, got 2"):

@@ -136,6 +136,7 @@ def test_an_item_with_another_vector_keeps_its_id_and_is_named():
         before = dict(plain.live)
         found, _ = plain.step(policy, {"b": other, "a": one}, [], False)
         assert found.changed.tolist() == [0]
+        assert found.same == 1
         assert (found.known, found.nothing, plain.live) == (2, True, before)
         found, _ = plain.step(policy, {"b": one}, [], False)
         assert not len(found.changed)  # reassign has moved it, it has not changed

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ghrq.data.arrays import as_rows
 from ghrq.ids.collisions import Policy
-from ghrq.ids.growth import NewItems, Rules, Section, grow, policy_of
+from ghrq.ids.growth import NewItems, Rules, Section, check_agreement, grow, policy_of
 from ghrq.ids.prefix_search import PrefixSearch
 from ghrq.ids.trie import PrefixTrie
 from ghrq.ids.tuples import Codes
@@ -228,7 +228,8 @@ class Catalogue:
         vector keeps its ID, too, with a warning.
 
         Args:
-            tokenizer: the :class:`ghrq.Tokenizer` that made the IDs; another one is a :class:`UserError`.
+            tokenizer: the :class:`ghrq.Tokenizer` that made the IDs; another one is a :class:`UserError`, and without a
+                manifest one that gives most items that are here already other codes.
             ids: of ``k`` items.
             X: ``(k, d)`` their vectors.
             reuse: the IDs of retired items may be given again; who lost its ID that way is not known any more.
@@ -253,6 +254,8 @@ class Catalogue:
         growth = grow(self._section(), none if old is None else old._section(), new, nobody, rules)
         if len(growth.changed):
             first = given[growth.changed[0]]
+            if not self.manifest:
+                check_agreement(growth, "this catalogue", repr(first))
             warnings.warn(
                 f"{len(growth.changed)} items have another vector than when they were published, the first is "
                 f"{first!r}: they keep their IDs",

@@ -73,6 +73,8 @@ class Growth:
     """Items of the new table that were in use already: they keep their IDs."""
     changed: Rows
     """Rows of the new table whose vector has other codes than when the item was published: it keeps its ID."""
+    same: int
+    """Items of the new table whose vector has the codes that were published."""
 
     @property
     def nothing(self) -> bool:
@@ -124,10 +126,27 @@ def grow(live: Section, retired: Section, new: NewItems, retire: Any, rules: Rul
     still &= claimed | ~_among(retired.codes, codes)  # whose ID was given to another item has no claim any more
     if not kept.any() and not len(back) and not len(fresh):
         raise UserError(f"all {len(kept):,} items would be retired: a catalogue needs at least one in use")
-    changed = np.concatenate(
-        [_changed(new, at_live, live.codes, rules, taken), _changed(new, at_retired, retired.codes, rules, taken)]
-    )
-    return Growth(kept, back, fresh, codes, leaving, still, int((at_live >= 0).sum()), np.sort(changed))
+    compared = [
+        _compared(new, at_live, live.codes, rules, taken),
+        _compared(new, at_retired, retired.codes, rules, taken),
+    ]
+    changed = np.sort(np.concatenate([rows for rows, _ in compared]))
+    same = sum(count for _, count in compared)
+    return Growth(kept, back, fresh, codes, leaving, still, int((at_live >= 0).sum()), changed, same)
+
+
+def check_agreement(growth: Growth, where: object, first: object) -> None:
+    """Raise an error if most items that can be compared have other codes than published: another tokenizer made them.
+
+    For IDs ``where`` that do not say which tokenizer did; ``first`` names the first item that differs.
+    """
+    compared = growth.same + len(growth.changed)
+    if 2 * len(growth.changed) > compared:
+        raise UserError(
+            f"{where} has no manifest, and {len(growth.changed) / compared:.0%} of the {compared:,} items that are "
+            f"also in the new table ({first}, for example) have other codes by this tokenizer: name the tokenizer that "
+            "made the IDs; if it is this one and the vectors have changed, leave these items out of the new table"
+        )
 
 
 def places(batches: Iterable[Any], wanted: Any) -> Rows:
@@ -205,13 +224,16 @@ def _among(codes: Codes, others: Codes) -> npt.NDArray[np.bool_]:
     return torch.isin(keys[: len(codes)], keys[len(codes) :]).numpy()
 
 
-def _changed(new: NewItems, at: Rows, published: npt.NDArray[Any], rules: Rules, taken: npt.NDArray[Any]) -> Rows:
-    """Rows of the new table that are ``at`` a published item but have other codes than it.
+def _compared(
+    new: NewItems, at: Rows, published: npt.NDArray[Any], rules: Rules, taken: npt.NDArray[Any]
+) -> tuple[Rows, int]:
+    """Rows of the new table that are ``at`` a published item but have other codes than it; how many have the same.
 
     An item that ``reassign`` moved has other codes than its vector, too, because its tuple was taken: only one whose
     own tuple is free must have changed.
     """
     rows = np.flatnonzero(at >= 0)
     codes = new.codes[rows]
-    rows = rows[(codes != published[at[rows], : codes.shape[1]]).any(axis=1)]
-    return rows[~_among(new.codes[rows], taken)] if rules.policy == "reassign" else rows
+    other = (codes != published[at[rows], : codes.shape[1]]).any(axis=1)
+    rows, same = rows[other], int((~other).sum())
+    return (rows[~_among(new.codes[rows], taken)] if rules.policy == "reassign" else rows), same

@@ -23,7 +23,7 @@ from ghrq.data.tables import (
     open_codes,
     open_writer,
 )
-from ghrq.ids.growth import Growth, NewItems, Rules, Section, grow, policy_of
+from ghrq.ids.growth import Growth, NewItems, Rules, Section, check_agreement, grow, policy_of
 from ghrq.system.errors import UserError
 from ghrq.system.memory import check_room
 from ghrq.system.progress import Progress
@@ -131,6 +131,8 @@ def extend(
         leave = _of_type(nobody if retire is None else retire, published.id_type, ids, convert=True).unique()
         rules = Rules(policy, rq, tokenizer.tie_break_size_, reuse)
         growth = grow(published.live, published.retired, NewItems(names, codes, vectors_of), leave, rules)
+        if not published.checked and len(growth.changed):
+            check_agreement(growth, ids, names[int(growth.changed[0])])
         about = manifest.describe(tokenizer.fingerprint, policy, tokenizer.vocabulary(policy).sizes)
         written = _write(out, published, names, growth, about, progress)
     retired = len(growth.leaving) + int(growth.still.sum())
