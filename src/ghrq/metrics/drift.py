@@ -34,7 +34,9 @@ class Drift:
     collisions_old: float | None
     """Share of the items whose tuple another one has, too; ``None`` if ``reassign`` has hidden it."""
     collisions_new: float
-    """The same of the new items, among all."""
+    """The same of new items that are in the catalogue in place of as many published ones, see :func:`drift`."""
+    placed: int
+    """The number of these new items."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain numbers, ready for JSON."""
@@ -53,6 +55,10 @@ def drift(
 ) -> Drift:
     """Compare new items with published ones.
 
+    More items collide more often, whatever they are. So the collisions of both are those of a catalogue of ``m`` items:
+    of the published ones; and of one where new items, drawn at random, are in the place of published ones, of at most
+    half of them. If the new items are like the published ones, both shares have the same expectation.
+
     Args:
         published: ``(m, num_stages)`` codes, without a tie-break token.
         new: ``(n, num_stages)`` codes.
@@ -68,11 +74,11 @@ def drift(
     old, fresh = (codes[np.sort(random.permutation(len(codes))[:count])] for codes in (published, new))
     usage_old, perplexity_old = _spread(old, codebook_size)
     usage_new, perplexity_new = _spread(fresh, codebook_size)
-    # Items that are published already are among all only once.
-    there = rows >= 0
-    every = tuple_ids(np.concatenate((published.astype(np.int64), new[~there].astype(np.int64))))
-    place = np.where(there, rows, len(published) + np.cumsum(~there) - 1)
-    alone = tuple_ids(published.astype(np.int64))
+    placed = np.sort(random.permutation(len(new))[: max(1, len(published) // 2)])
+    stay = np.ones(len(published), dtype=bool)
+    stay[rows[placed][rows[placed] >= 0]] = False  # items that are published already stand for themselves
+    others = np.flatnonzero(stay)
+    others = random.permutation(others)[: len(published) - len(placed)]
     return Drift(
         items_old=len(published),
         items_new=len(new),
@@ -84,9 +90,16 @@ def drift(
         usage_new=usage_new,
         perplexity_old=perplexity_old,
         perplexity_new=perplexity_new,
-        collisions_old=None if hidden else float((np.bincount(alone)[alone] > 1).mean()),
-        collisions_new=float((np.bincount(every)[every[place]] > 1).mean()),
+        collisions_old=None if hidden else float(_shared(published).mean()),
+        collisions_new=float(_shared(np.concatenate((new[placed], published[others])))[: len(placed)].mean()),
+        placed=len(placed),
     )
+
+
+def _shared(codes: Codes) -> npt.NDArray[np.bool_]:
+    """Which of ``codes (n, num_stages)`` another row has, too: ``(n,)``."""
+    tuples = tuple_ids(codes.astype(np.int64))
+    return np.bincount(tuples)[tuples] > 1
 
 
 def _spread(codes: Codes, sizes: list[int]) -> tuple[list[float], list[float]]:

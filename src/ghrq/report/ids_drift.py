@@ -3,6 +3,7 @@
 docs/semantic-ids.md has the same rules in words.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from ghrq.report.page import Page, PageSection
 from ghrq.report.words import count
 from ghrq.system import files
 
-# Most error of new items as a multiple of that of the old ones, least perplexity as a share of theirs, and most
-# collisions: a multiple, or so many points more where there are hardly any.
-ERROR, PERPLEXITY, COLLISIONS, POINTS = 1.25, 0.5, 2.0, 0.05
+# Most error of new items as a multiple of that of the old ones, and least perplexity as a share of theirs.
+ERROR, PERPLEXITY = 1.25, 0.5
+
+# Most collisions, see collision_bound: a multiple of the old odds, a share that is fine anyway, standard errors.
+ODDS, FINE, CHANCE = 2.0, 0.05, 3.0
 
 # Fewer new items say nothing.
 LEAST = 100
@@ -100,7 +103,7 @@ def figures(drift: Drift) -> list[Figure]:
         _bars(
             "drift-collisions",
             "How many items share a tuple?",
-            "Without the tie-break token; new items among all.",
+            "Without the tie-break token; of equally many items in all.",
             "% of the items",
             [""],
             None if drift.collisions_old is None else [100.0 * drift.collisions_old],
@@ -161,18 +164,32 @@ def _error(drift: Drift) -> list[Check]:
 def _collisions(drift: Drift) -> list[Check]:
     if drift.collisions_old is None:
         return []
-    bound = max(COLLISIONS * drift.collisions_old, drift.collisions_old + POINTS)
+    bound = collision_bound(drift.collisions_old, drift.items_old, drift.placed)
+    most = f"at most {_share(bound)}" if bound < 1.0 else f"too few to tell from chance: {count(drift.placed, 'item')}"
     return [
         Check(
             "items that share a tuple",
             _share(drift.collisions_new),
-            f"at most {_share(bound)} (published items: {_share(drift.collisions_old)})",
+            f"{most} (published items: {_share(drift.collisions_old)})",
             drift.collisions_new <= bound,
             "the new items collide",
             f"Fit again: {_share(drift.collisions_new)} of the new items have a tuple that another one has, "
             f"{_share(drift.collisions_old)} of the published ones, and {_share(bound)} is the bound.",
         )
     ]
+
+
+def collision_bound(old: float, items: int, new: int) -> float:
+    """Most of ``new`` items that may share a tuple where a share ``old`` of ``items`` published ones does.
+
+    The odds, sharing to not sharing, may double: ``2p / (1 + p)``. Where few share one, that is twice the share; where
+    most do, half of the share that does not. At least 5 % may, and what chance gives: three standard errors more, with
+    one item that shares and one that does not added to those counted. 1 or more: nothing can be told.
+    """
+    odds = ODDS * old / (1.0 + (ODDS - 1.0) * old)
+    guess = (old * items + 1.0) / (items + 2.0)
+    chance = CHANCE * math.sqrt(guess * (1.0 - guess) * (1.0 / new + 1.0 / items))
+    return max(odds, FINE, old + chance)
 
 
 def _perplexity(drift: Drift) -> Check:
