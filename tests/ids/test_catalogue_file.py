@@ -24,6 +24,8 @@ def test_codes_of_items(both):
     asked = [catalogue.ids.tolist()[row] for row in (499, 3, 77, 3, 200)]
     assert len(file) == 500
     assert file.codes_of(asked).tolist() == catalogue.codes_of(asked).tolist()
+    with pytest.raises(UserError, match="expected a list of ids, got 'apple' alone"):
+        file.codes_of("apple")
     with pytest.raises(KeyError, match="2 of 3 items are not in"):
         file.codes_of([asked[0], *(["x", "y"] if isinstance(asked[0], str) else [1, 2])])
 

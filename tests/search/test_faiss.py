@@ -16,6 +16,17 @@ def vectors(rows=1200, seed=0):
     return (3.0 + random.standard_normal((rows, 9)) * np.linspace(2.0, 0.5, 9)).astype(np.float32)
 
 
+def test_as_many_lists_are_probed_as_by_default():
+    x, queries = vectors(4000), vectors(200, seed=1)
+    tokenizer = ghrq.Tokenizer(kind="euclidean", codebook_size=[64, 32, 32], seed=0, iterations=3).fit(x)
+    index = CodeIndex(tokenizer, np.unique(tokenizer.encode(x), axis=0))
+    other = index.to_faiss()
+    assert other.nprobe == 4  # a sixteenth of 64
+    items, found = other.search(queries, 10)[1], index.search(queries, 10)
+    np.testing.assert_array_equal(items, found.ids)
+    assert (found.ids != index.search(queries, 10, 1).ids).any()  # one list, as faiss has it, is not enough
+
+
 @pytest.mark.parametrize("sizes", [[16, 32, 24, 5], [8, 256, 256]])
 def test_distances_and_items_are_those_of_the_index(sizes):
     tokenizer = ghrq.Tokenizer(kind="euclidean", codebook_size=sizes, seed=0, iterations=3).fit(vectors())

@@ -219,6 +219,14 @@ def test_mistakes_are_one_line(flat, curved):
         (lambda: index.add(named), "use one type"),
         (lambda: index.add(Catalogue([7], codes[:1])), "in the index, the first is 7"),
         (lambda: index.like([]), "no item is named"),
+        (lambda: index.like("one"), r"expected a list of ids, got 'one' alone: give \['one'\]"),
+        (lambda: index.like(17), r"got 17 alone: give \[17\]"),
+        (lambda: index.decode(np.int64(17)), r"got 17 alone: give \[17\]"),
+        (lambda: index.remove("one"), "got 'one' alone"),
+        (lambda: index.remove([1.5]), "all text or all whole numbers, got the type double"),
+        (lambda: index.like([3, None]), "got a missing one"),
+        (lambda: index.like([3, "three"]), "all text or all whole numbers"),
+        (lambda: index.like(3.5), "all text or all whole numbers"),
         (lambda: CodeIndex(flat, codes[:, :2]), "expected 3 codes an item"),
         (lambda: CodeIndex(flat, codes + 16), "use the one that made the IDs"),
         (lambda: CodeIndex(flat, codes.astype(np.float32)), "expected integer codes"),
@@ -229,7 +237,11 @@ def test_mistakes_are_one_line(flat, curved):
             call()
         assert "\n" not in str(error.value)
     assert len(index) == 50
-    for call in (lambda: index.search(vectors(2), 0), lambda: index.search(vectors(2), 3, probes=0)):
+    for call in (
+        lambda: index.search(vectors(2), 0),
+        lambda: index.search(vectors(2), 3, probes=0),
+        lambda: index.like([3], 0),
+    ):
         with pytest.raises(ValueError, match="at least 1"):
             call()
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ghrq.ids.growth import places
+from ghrq.ids.growth import id_list, places
 from ghrq.ids.trie import PrefixTrie
 from ghrq.ids.tuples import tuple_keys
 from ghrq.system.checks import check_codes
@@ -45,8 +45,8 @@ class CatalogueFile:
 
     def codes_of(self, ids: Any) -> Tensor:
         """The tuples ``(m, num_stages)`` int64 of the m items ``ids``. An unknown one is a KeyError."""
-        pa, pc = require("pyarrow", "tokenizer"), require("pyarrow.compute", "tokenizer")
-        asked = pa.array(ids)
+        pc = require("pyarrow.compute", "tokenizer")
+        asked = id_list(ids)
         wanted = asked.unique()
         codes = torch.zeros(len(wanted), self._table.dim, dtype=torch.int64)
         known = np.zeros(len(wanted), dtype=bool)

@@ -149,6 +149,28 @@ def check_agreement(growth: Growth, where: object, first: object) -> None:
         )
 
 
+def id_list(ids: Any) -> Any:
+    """A list of ids as an Arrow array; a single id, no id, and anything that is no id are errors."""
+    pa = require("pyarrow", "tokenizer")
+    if isinstance(ids, str | bytes | int | np.integer):
+        text = repr(ids) if isinstance(ids, str | bytes) else str(ids)
+        raise UserError(f"expected a list of ids, got {text} alone: give [{text}]")
+    try:
+        array = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(ids)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        raise UserError(f"expected a list of ids, all text or all whole numbers: {error}") from error
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if not len(array):
+        raise UserError("no item is named: give a list of ids")
+    kind = array.type
+    if array.null_count or not any(
+        is_kind(kind) for is_kind in (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+    ):
+        found = "a missing one" if array.null_count else f"the type {kind}"
+        raise UserError(f"expected a list of ids, all text or all whole numbers, got {found}")
+    return array
+
+
 def places(batches: Iterable[Any], wanted: Any) -> Rows:
     """The row of each id of ``wanted (k,)`` in ``batches`` of ids, all Arrow arrays: ``(k,)``, -1 where it is in none.
 

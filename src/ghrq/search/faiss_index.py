@@ -11,13 +11,16 @@ from ghrq.search.lists import Lists
 from ghrq.system.errors import UserError, require
 
 
-def to_faiss(lists: Lists, decoder: Decoder) -> Any:
+def to_faiss(lists: Lists, decoder: Decoder, probes: int) -> Any:
     """An ``IndexIVFResidualQuantizer`` with the same lists, vectors and distances, of a flat tokenizer.
 
     The lists' decoded first codes are its coarse quantizer, and the codes after them its codes. So it probes the same
     lists, and its distances are those of our decoded vectors. It stores a norm for each item (4 bytes) as we do, so
     that it can use look-up tables. Items with whole numbers as ids keep them; items with text have their numbers, in
     the order in which the index got them.
+
+    It looks at ``probes`` lists (its ``nprobe``, which can be changed). Where those hold fewer than k items, ours looks
+    at more; faiss does not, and the last results are -1.
 
     On the ball a decoded vector is no sum of codes, which is all that faiss' quantizers know: such an index would hold
     whole vectors. ``faiss.IndexFlatL2(d).add(tokenizer.decode(ids))`` is that one, at 4·d bytes an item.
@@ -53,6 +56,7 @@ def to_faiss(lists: Lists, decoder: Decoder) -> Any:
         first += 2**width
     faiss.copy_array_to_vector(books.reshape(-1), index.rq.codebooks)
     index.rq.is_trained = index.is_trained = True
+    index.nprobe = probes
     _add(faiss, index, lists, decoder)
     return index
 

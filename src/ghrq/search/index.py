@@ -14,7 +14,7 @@ from torch import Tensor
 from ghrq.data.arrays import ArrayRows, as_rows
 from ghrq.data.tables import manifest, open_codes
 from ghrq.ids import Catalogue
-from ghrq.ids.growth import places
+from ghrq.ids.growth import id_list, places
 from ghrq.search.decoder import Codes, Decoder
 from ghrq.search.lists import Lists
 from ghrq.search.scan import Best, items_of, scan
@@ -149,6 +149,7 @@ class CodeIndex:
 
         The query is the decoded ID; with ``rerank`` it is the item's vector.
         """
+        at_least("k", k, 1, whole=True)
         rows = self._rows_of(items)
         if rerank is None:
             queries = self.decode(items)
@@ -251,9 +252,7 @@ class CodeIndex:
 
     def _rows_of(self, ids: Any) -> npt.NDArray[np.int64]:
         """Rows in the lists of some items."""
-        wanted = ids if isinstance(ids, pa.Array) else pa.array(ids)
-        if pa.types.is_null(wanted.type) or not len(wanted):
-            raise UserError("no item is named: give a list of ids")
+        wanted = id_list(ids)
         unique = wanted.unique()
         rows = places([self.lists.names], unique)
         if (rows < 0).any():
@@ -282,10 +281,13 @@ class CodeIndex:
         return cls._of(*storage.load(Path(folder), check))
 
     def to_faiss(self) -> Any:
-        """The same index in faiss, see :func:`ghrq.search.faiss_index.to_faiss`; flat tokenizers only."""
+        """The same index in faiss, see :func:`ghrq.search.faiss_index.to_faiss`; flat tokenizers only.
+
+        It looks at as many lists as :meth:`search` does by default; ``nprobe`` of the result changes that.
+        """
         from ghrq.search.faiss_index import to_faiss
 
-        return to_faiss(self.lists, self._decoder)
+        return to_faiss(self.lists, self._decoder, self._probes(None))
 
     def to_arrow(self) -> "ArrowIndex":
         """Lists, codebooks and codes as Arrow tables, see :class:`ghrq.search.arrow.ArrowIndex`."""
