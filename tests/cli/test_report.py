@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from finished_runs import finished, finished_audio
+from ghrq.report import latex
+from ghrq.report.grid import Block, Column, Grid, Row
 from ghrq.report.runs import RunsReport
 from ghrq.training.gather import gather
 from ghrq.training.run import Run
@@ -63,27 +65,74 @@ def test_markdown_and_json_say_the_same(report):
 
 
 def test_latex_is_ascii_and_balanced(report):
-    latex = report.write("latex")
-    assert latex.isascii()
-    assert f"GHRQ & {SHOWN.replace('±', '$' + chr(92) + 'pm$')} & 0.647" in latex
-    bare = re.sub(r"\\[\\{}&%$#_]", "", re.sub(r"(?m)^%.*|\{%$", "{", latex))
+    text = report.write("latex")
+    assert text.isascii()
+    assert f"GHRQ & {SHOWN.replace('±', '$' + chr(92) + 'pm$')} & 0.647" in text
+    bare = re.sub(r"\\[\\{}&%$#_]", "", re.sub(r"(?m)^%.*|\{%$", "{", text))
     tables = re.findall(r"\\begin\{table\}.*?\\end\{table\}", bare, re.S)
-    assert len(tables) == sum(len(page.tables()) for page in report.parts)
+    captions = [table for table in tables if not re.search(r"\\caption\{.*, part \d+ of \d+\.\}", table)]
+    assert len(captions) == sum(len(page.tables()) for page in report.parts)
     for table in tables:
         assert table.count("{") == table.count("}")
         assert all(line.count("$") % 2 == 0 for line in table.splitlines())
-        columns, body = re.search(r"\\begin\{tabular\}\{(lr*)\}(.*)\\end\{tabular\}", table, re.S).groups()
+        columns, body = re.search(r"\\begin\{tabular\}\{(l[lr]*)\}(.*)\\end\{tabular\}", table, re.S).groups()
         rows = [row for row in body.splitlines() if "&" in row or (row and row[0] != "\\")]
         assert {row.count("&") + 1 for row in rows} == {len(columns)}
 
 
-def test_text_that_means_something_to_latex():
-    from ghrq.report.latex import inline
+def test_every_command_of_latex_is_of_the_packages_that_are_named(report):
+    """Such a file was compiled and looked at; this asserts what that needs, where there is no LaTeX."""
+    text = report.write("latex")
+    assert text.startswith(r"% Needs \usepackage{booktabs} and \usepackage{graphicx}")
+    kernel = r"""begin end centering setlength belowcaptionskip caption ifdim width linewidth else fi shortstack strut
+        multicolumn textbf emph texttt pm times ldots oplus"""
+    packages = {"booktabs": "toprule midrule bottomrule addlinespace", "graphicx": "resizebox"}
+    text = re.sub(r"(?m)^%.*", "", text)
+    assert set(re.findall(r"\\([A-Za-z]+)", text)) - set(" ".join([kernel, *packages.values()]).split()) == set()
+    assert set(re.findall(r"\\begin\{(\w+)\}", text)) == {"table", "tabular"}
 
-    assert inline("50 % of `a_b` & **x²** <é> \\ {ẑ} 1·2") == (
+
+def test_latex_fits_on_the_page(report):
+    """Without it, tables of seven columns ran over the edge of the paper, and those of all settings over its foot."""
+    text = report.write("latex")
+    tables = re.findall(r"\\begin\{table\}.*?\\end\{table\}", text, re.S)
+    for table in tables:
+        assert table.count(r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%") == 1
+        assert table.split(r"\midrule")[1].count(r" \\") <= 33
+    assert r"\caption{Settings of all runs, part 2 of 2.}" in text
+    for key in ("training.log\\_every", "tokenizer.batch", "evaluation.seconds"):
+        assert text.count(rf"\texttt{{{key}}} & ") >= 1, "no row is lost"
+    assert r"\shortstack[r]{\strut residual \\ \strut error, \\ \strut depth 1}" in text
+
+
+def test_the_parts_of_a_long_table_name_their_block():
+    rows = [Row(f"r{i}", [str(i)]) for i in range(70)]
+    given = Grid("T", "Note.", [Column("n")], [Block("", rows[:10]), Block("a_b", rows[10:])])
+    parts = latex.table(given).split(r"\begin{table}")[1:]
+    assert [re.search(r"\\caption\{(.*)\}", part)[1] for part in parts] == [
+        "T. Note.", "T, part 2 of 3.", "T, part 3 of 3.",
+    ]  # fmt: skip
+    assert [part.count(r"\multicolumn{2}{l}{\textbf{a\_b}} \\") for part in parts] == [1, 1, 1]
+    assert re.findall(r"(?m)^r(\d+) & ", latex.table(given)) == [str(i) for i in range(70)]
+
+
+def test_numbers_are_on_the_right_and_words_on_the_left():
+    columns = [Column(name) for name in ("number", "word", "mixed")]
+    rows = [Row("[2, 2]", ["-1.5 ± 0.2", "a-b", "--set"]), Row("*x", ["**3e-05**", "–", "7"]), Row("y", [None] * 3)]
+    table = latex.table(Grid("T", "", columns, [Block("", rows)]))
+    assert r"\begin{tabular}{lrll}" in table
+    # A row that begins with [ or * would be an option of the row before it; two hyphens would be a dash.
+    assert r"{}[2, 2] & $-$1.5 $\pm$ 0.2 & a-b & -{}-set \\" in table
+    assert r"{}*x & \textbf{3e-05} & -- & 7 \\" in table
+
+
+def test_text_that_means_something_to_latex():
+    assert latex.inline("50 % of `a_b` & **x²** <é> \\ {ẑ} 1·2") == (
         r"50 \% of \texttt{a\_b} \& \textbf{x$^2$} \textless{}\'{e}\textgreater{} \textbackslash{} \{\^{z}\} 1$\cdot$2"
     )
-    assert inline("語") == "[U+8A9E]"
+    assert latex.inline("#~^$|") == r"\#\textasciitilde{}\textasciicircum{}\$\textbar{}"
+    assert latex.inline("x ⊕ y ± 1 × 2\u00a0−3") == r"x $\oplus$ y $\pm$ 1 $\times$ 2~$-$3"
+    assert latex.inline("語") == "[U+8A9E]"
 
 
 @pytest.fixture
