@@ -1,7 +1,8 @@
 """Search on codes beside faiss' IVF + RQ, on GloVe-50 (400,000 x 50) at 8 bytes: the table of docs/search.md.
 
     python benchmarks/search.py                                # vectors from FOLDER/glove of GHRQ_DATA, or a download
-    python benchmarks/search.py --kinds ghrq --beams 1
+    python benchmarks/search.py --refine 0 --beams 5,16        # codebooks of k-means, stage by stage
+    python benchmarks/search.py --kinds ghrq --refine 0 --beams 1
     python benchmarks/search.py --keep trained/                # fitted once, and used again by the next command
 
 1,000 random rows are the queries, the others the items. Both sides have 256 lists and 8 bytes an item: the list and 7
@@ -95,15 +96,16 @@ def faiss_rows(base: Any, given: Any, seed: int, keep: Path | None) -> Any:
     yield from rows_of("faiss IVF256,RQ7x8", search, share, given, [f"{seconds:.0f}"])
 
 
-def own_rows(base: Any, given: Any, kind: str, beams: list[int], seed: int, keep: Path | None) -> Any:
+def own_rows(base: Any, given: Any, kind: str, refine: int, beams: list[int], seed: int, keep: Path | None) -> Any:
     def fit() -> Any:
         settings = {"codebook_size": LISTS, "num_stages": STAGES, "seed": seed}
-        return ghrq.Tokenizer(kind=kind, **settings).fit(base[:FITTED])
+        return ghrq.Tokenizer(kind=kind, refine=refine, **settings).fit(base[:FITTED])
 
-    path = None if keep is None else keep / f"{kind}-{seed}"
+    path = None if keep is None else keep / f"{kind}-{refine}-{seed}"
     tokenizer, fitted = kept(path, fit, lambda p, t: t.save(p), ghrq.Tokenizer.load)
+    name = f"ghrq.search, {kind}{', refine' if refine else ''}"
     for beam in beams:
-        path = None if keep is None else keep / f"{kind}-{seed}-{beam}.npy"
+        path = None if keep is None else keep / f"{kind}-{refine}-{seed}-{beam}.npy"
         codes, encoded = kept(
             path, lambda beam=beam: tokenizer.encode(base, beam=beam).astype(np.uint8), np.save, np.load
         )
@@ -118,21 +120,22 @@ def own_rows(base: Any, given: Any, kind: str, beams: list[int], seed: int, keep
             return index.search(queries, K, probes).ids
 
         cost = [f"{fitted + encoded:.0f}"]
-        yield from rows_of(f"ghrq.search, {kind}, beam {beam}", search, share, given, cost)
+        yield from rows_of(f"{name}, beam {beam}", search, share, given, cost)
         queries, true, probes = given
         exact = (queries, true, probes[len(probes) // 2 :][:1])  # re-ranked at one number of probes
 
         def search_again(queries: Any, probes: int, index: Any = index) -> Any:
             return index.search(queries, K, probes, rerank=base).ids
 
-        yield from rows_of(f"ghrq.search, {kind}, beam {beam}, re-ranked", search_again, share, exact, cost)
+        yield from rows_of(f"{name}, beam {beam}, re-ranked", search_again, share, exact, cost)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("GHRQ_DATA"))
     parser.add_argument("--kinds", default="euclidean")
-    parser.add_argument("--beams", default="5,16")
+    parser.add_argument("--refine", type=int, default=3, help="rounds of the fit of all codebooks together")
+    parser.add_argument("--beams", default="5")
     parser.add_argument("--probes", default="4,13,26")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="folder for what is trained; a time of it that was read is nan")
@@ -151,7 +154,7 @@ def main() -> None:
     for seed in range(given.seeds):
         found = [faiss_rows(base, asked, seed, given.keep)]
         beams = [int(beam) for beam in given.beams.split(",")]
-        found += [own_rows(base, asked, kind, beams, seed, given.keep) for kind in given.kinds.split(",")]
+        found += [own_rows(base, asked, kind, given.refine, beams, seed, given.keep) for kind in given.kinds.split(",")]
         for rows in found:
             for row in rows:
                 table.append([str(seed), *row])
