@@ -128,7 +128,7 @@ def plain_route() -> list[AbstractContextManager[Any]]:
     def route(z: Tensor, gap: Tensor, *arguments: Any, **settings: Any) -> routes.Routed:
         return routes.attached_route(z, *arguments, gradient="transport", commitment="first", **settings)
 
-    return [patch("ghrq.quantizer.residual.transport_route", route)]
+    return [patch("ghrq.quantizer.learner.transport_route", route)]
 
 
 def plain_info_nce() -> list[AbstractContextManager[Any]]:

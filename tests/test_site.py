@@ -52,6 +52,12 @@ def test_every_public_name_is_in_the_reference(site):
     assert names - places == set()
 
 
+def test_the_quantizer_shows_its_methods_wherever_they_are_written(site):
+    text = (site / "api" / "quantizer.html").read_text("utf-8")
+    for name in ("forward", "initialize", "encode", "decode", "prefixes", "diagnose", "from_pretrained"):
+        assert f'id="ghrq.quantizer.ResidualQuantizer.{name}"' in text, name
+
+
 def test_examples_show_what_they_print_and_draw(site):
     for script in (ROOT / "examples").glob("*.py"):
         html = (site / "examples" / f"{script.stem}.html").read_text("utf-8")

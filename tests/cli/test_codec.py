@@ -100,6 +100,8 @@ def test_fewer_stages_by_trimming_or_decoding(codec, ghrq):
         code, _, err = codec(*command, "--stages", 9)
         assert code == 2
         assert "--stages 9: expected 1 to 4" in err
+    _, _, err = ghrq("codec", "trim", "a.ghrq", "x.ghrq", "--stages", 9)
+    assert "--stages 9: expected 1 to 4, the stages of a.ghrq" in err
 
 
 def test_silence_and_clipping(codec, tmp_path):
@@ -129,7 +131,7 @@ def test_bad_sounds_are_refused_and_leave_nothing(codec, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_outputs_are_replaced_with_force_only(codec, tmp_path):
+def test_outputs_are_replaced_with_force_only(codec, ghrq, tmp_path):
     sound("a.wav", 900)
     assert codec("encode", "a.wav", "a.ghrq")[0] == 0
     before = (tmp_path / "a.ghrq").read_bytes()
@@ -141,6 +143,9 @@ def test_outputs_are_replaced_with_force_only(codec, tmp_path):
     assert codec("encode", "a.wav", "a.ghrq", "--force")[0] == 0
     for wrong in ("a.wav", "b.mp3", "no/a.ghrq"):
         assert codec("encode", "a.wav", wrong, "--force")[0] == 2
+    code, _, err = ghrq("codec", "trim", "a.ghrq", "a.ghrq", "--stages", 1, "--force")
+    assert code == 2
+    assert "a.ghrq would overwrite the input a.ghrq: give the output another name" in err
 
 
 def test_a_file_of_another_model_and_damaged_files(codec, ghrq, tmp_path):

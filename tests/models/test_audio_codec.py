@@ -60,8 +60,9 @@ def test_more_stages_are_closer(codec):
 def test_a_wrong_length_or_a_nan_is_an_error(codec):
     with pytest.raises(ValueError, match="do not give length=2000"):
         codec.decode(torch.zeros(2, 3, dtype=torch.int64), length=2000)
-    with pytest.raises(ValueError, match="NaN"):
-        codec.encode(torch.full((400,), torch.nan))
+    for wrong in (torch.nan, torch.inf, 20_000.0):  # the last: 16 bits that were not scaled
+        with pytest.raises(ValueError, match=f"samples from -1 to 1, the largest is {wrong:g}: scale or repair"):
+            codec.encode(torch.full((400,), wrong))
     with pytest.raises(ValueError, match="expected samples"):
         codec.encode(torch.zeros(400, dtype=torch.int16))
 

@@ -80,6 +80,54 @@ def test_a_stream_goes_on_from_a_state(codec):
     assert torch.equal(torch.cat(found, dim=1), whole)
 
 
+def test_a_state_is_saved_and_loaded(codec, tmp_path):
+    wave = speech_like(1603).unsqueeze(0)
+    encoder, decoder = codec.stream(stages=2)
+    codes = encoder.push(wave[:, :1000])
+    heard = decoder.push(codes)
+    torch.save((encoder.state, decoder.state), tmp_path / "states.pt")
+    first, second = torch.load(tmp_path / "states.pt")
+    encoder, decoder = EncodeStream(codec, stages=2, state=first), DecodeStream(codec, depth=2, state=second)
+    rest = torch.cat((encoder.push(wave[:, 1000:]), encoder.finish()), dim=1)
+    whole = codec.encode(wave, stages=2)
+    assert torch.equal(torch.cat((codes, rest), dim=1), whole)
+    heard = torch.cat((heard, decoder.push(rest), decoder.finish()), dim=1)
+    torch.testing.assert_close(heard, codec.decode(whole))
+
+
+def test_a_wrong_piece_is_refused_at_once_and_the_stream_goes_on(codec):
+    wave = speech_like(1603).unsqueeze(0)
+    encoder, decoder = codec.stream(stages=2)
+    pcm = (wave * 32767).to(torch.int16)
+    codes, heard = [], []
+    for piece in pieces(wave, 500):
+        for wrong in (pcm, pcm.float(), torch.full((1, 9), torch.nan), piece.numpy()):
+            with pytest.raises(ValueError, match="expected"):
+                encoder.push(wrong)
+        for wrong in (torch.full((1, 1, 2), 64), torch.zeros(1, 1, 2)):
+            with pytest.raises(ValueError, match="codes"):
+                decoder.push(wrong)
+        codes.append(encoder.push(piece))
+        heard.append(decoder.push(codes[-1]))
+    codes.append(encoder.finish())
+    heard += [decoder.push(codes[-1]), decoder.finish()]
+    whole = codec.encode(wave, stages=2)
+    assert torch.equal(torch.cat(codes, dim=1), whole)
+    torch.testing.assert_close(torch.cat(heard, dim=1), codec.decode(whole))
+
+
+def test_a_state_of_another_stream_is_refused(codec):
+    encoder, decoder = codec.stream(batch=2, stages=2)
+    for make in (
+        lambda: EncodeStream(codec, 2, state=decoder.state),
+        lambda: EncodeStream(codec, 1, state=encoder.state),
+        lambda: DecodeStream(codec, 2, depth=3, state=decoder.state),
+        lambda: DecodeStream(codec, 2, depth=2, state=encoder.state),
+    ):
+        with pytest.raises(ValueError, match="state is that of another stream"):
+            make()
+
+
 def test_shapes_are_checked(codec):
     with pytest.raises(ValueError, match=r"shape \(2, n\), got \(100,\)"):
         EncodeStream(codec, 2).push(torch.zeros(100))

@@ -1,5 +1,6 @@
 """The listening page, opened and played in a real browser."""
 
+import math
 import re
 import shutil
 
@@ -44,8 +45,9 @@ def test_one_file_with_every_depth_and_its_bitrates(page_file):
 def test_no_sound_is_refused(tmp_path):
     sound = tmp_path / "a.wav"
     soundfile.write(sound, np.zeros((100, 1)), 8000)
-    with pytest.raises(UserError, match=r"a\.wav has no sound from second 9 on: it has 0\.01 s"):
-        write_page(small_codec(), sound, tmp_path / "page.html", Progress(), start=9.0)
+    for start in (9.0, math.inf):
+        with pytest.raises(UserError, match=rf"a\.wav has no sound from second {start:g} on: it has 0\.01 s"):
+            write_page(small_codec(), sound, tmp_path / "page.html", Progress(), start=start)
     assert not (tmp_path / "page.html").exists()
 
 

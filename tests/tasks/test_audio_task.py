@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_audio import small, write_voices
+from small_audio import SMALL, small, write_voices
 
 from ghrq.models import AudioCodec
 from ghrq.quantizer.diagnosis import Diagnosis
@@ -125,6 +125,23 @@ def test_too_few_crops_to_start_from(voices: Path) -> None:
     with pytest.raises(UserError, match="start_crops=1 give 12 vectors"):
         Audio.check(small(voices, "optimizer.start_crops=1"))
     Audio.check(small(voices, "optimizer.start_crops=1", "quantizer.start=random"))
+
+
+def test_a_codec_to_go_on_from_that_is_not_there(voices: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    with pytest.raises(UserError, match=f"start = {missing}: there is no folder .* --set start=speech-16k"):
+        Audio.check(small(voices, f"start={missing}"))
+
+
+@pytest.mark.slow
+def test_a_codec_of_ones_own_needs_nothing_but_recordings(voices: Path, ghrq) -> None:
+    settings = [part for setting in SMALL for part in ("--set", setting)]
+    code, out, err = ghrq("codec", "train", voices, "--out", "run", *settings)
+    assert code == 0, err
+    assert "next: ghrq codec encode IN OUT.ghrq --model run" in out
+    code, out, err = ghrq("codec", "encode", voices / "speaker0" / "0.wav", "a.ghrq", "--model", "run")
+    assert code == 0, err
+    assert "3 of 32" in out
 
 
 @pytest.mark.slow

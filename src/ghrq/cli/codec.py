@@ -22,6 +22,9 @@ _FORMAT = ".ghrq"
 # How many candidates the search for codes keeps. 4 sounds a little better, at about a quarter of the speed.
 _BEAM = 1
 
+# It begins with nothing, as a user does: audio/speech goes on from a codec that is trained already.
+_RECIPE = "audio/speech-first"
+
 _Model = Annotated[
     str,
     typer.Option(metavar="MODEL", help="A folder of an audio codec or of an audio run, or a name on the Hub."),
@@ -147,19 +150,22 @@ def trim(
 @app.command()
 def train(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder of audio files, best one for each speaker.")
+        Path, typer.Argument(metavar="FOLDER", help="Recordings, best with a subfolder for each speaker.")
     ],
     out: Annotated[Path, out_option("Folder of the run: give it to --model afterwards.")],
-    recipe: Annotated[str, typer.Option(help="A recipe of the task 'audio'; see 'ghrq recipes'.")] = "audio/speech",
+    recipe: Annotated[str, typer.Option(help="A recipe of the task 'audio'; see 'ghrq recipes'.")] = _RECIPE,
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
     ] = None,
 ) -> None:
-    """Train a codec on your own recordings. The same as 'ghrq train' with data.source.
+    """Train a codec on your own recordings: from the beginning, or, as in the second example, from the one that ships.
+
+    The same as 'ghrq train' with data.source.
 
     \b
     Examples:
       ghrq codec train recordings/ --out runs/mine
+      ghrq codec train recordings/ --recipe audio/speech --set start=speech-16k --out runs/tuned
       ghrq codec encode talk.wav talk.ghrq --model runs/mine
     """  # noqa: D301
     from ghrq.cli.experiments import train as train_recipe

@@ -24,9 +24,9 @@ def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Pat
     target = files.link_target(path)
     for given in inputs:
         if Path(os.path.realpath(given)).is_relative_to(os.path.realpath(path)):  # the same, or in it
-            raise UserError(f"{path} would overwrite the input {given}: give --out another name")
+            raise UserError(f"{path} would overwrite the input {given}: give the output another name")
     if formats is not None and path.is_dir():
-        raise UserError(f"{path} is a folder: give --out the name of a file")
+        raise UserError(f"{path} is a folder: give the output the name of a file")
     if formats is None and path.is_file():
         raise UserError(f"{path} is a file: give --out the name of a folder")
     _check_parent(target)

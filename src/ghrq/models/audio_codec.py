@@ -9,13 +9,14 @@ import torch.nn.functional as F
 from pydantic import field_validator
 from torch import Tensor, nn
 
+from ghrq.data.audio.files import LOUDEST
 from ghrq.models.code_tables import CodeTables
 from ghrq.models.compact import compact, expand
 from ghrq.nets.context import Context
 from ghrq.nets.frame_codec import MERGED, FrameCodec, FrameCodecConfig
 from ghrq.nets.seanet import Seanet, SeanetConfig
 from ghrq.quantizer import QuantizerConfig
-from ghrq.system.checks import at_least, is_tensor, largest_size
+from ghrq.system.checks import at_least, has_values, is_tensor, largest_size
 from ghrq.system.pretrained import Format, Pretrained, digest, save
 from ghrq.system.settings import Positive, Section
 
@@ -144,7 +145,7 @@ class AudioCodec(nn.Module, Pretrained):
         All at once: :meth:`stream` is for long recordings. ``beam`` as in
         :meth:`ghrq.quantizer.coder.Coder.encode`; 1 is the fastest.
         """
-        _check(wave, (1, 2))
+        check_samples(wave, (1, 2))
         stages = self.quantizer.num_stages if stages is None else stages
         if not wave.numel():
             frames = self.frames(wave.shape[-1])
@@ -201,6 +202,16 @@ class AudioCodec(nn.Module, Pretrained):
     @property
     def _device(self) -> torch.device:
         return self.quantizer.codebooks.device
+
+
+def check_samples(wave: Tensor, dimensions: tuple[int, ...]) -> None:
+    """Raise an error if ``wave`` is no sound: of another shape or type, not finite, or far above full scale."""
+    _check(wave, dimensions)
+    if not wave.numel() or not has_values(wave):
+        return
+    peak = float(wave.detach().abs().max())
+    if not peak <= LOUDEST:  # not so for NaN
+        raise ValueError(f"expected samples from -1 to 1, the largest is {peak:g}: scale or repair the sound first")
 
 
 def _check(wave: Tensor, dimensions: tuple[int, ...]) -> None:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ghrq.models.audio_codec import AudioCodec
-from ghrq.system.checks import at_least
+from ghrq.models.audio_codec import AudioCodec, check_samples
+from ghrq.system.checks import at_least, check_codes, is_tensor
 
 # Frames computed at a time: those around them are a small part of the work then, and the memory is some 100 MB.
 BLOCK = 500
@@ -25,6 +25,9 @@ class StreamState(NamedTuple):
     """Frames at its beginning that are done, and only there as context."""
 
 
+torch.serialization.add_safe_globals([StreamState])  # so that torch.load reads what torch.save wrote
+
+
 class _Stream:
     """Input in pieces, computed in blocks of frames. The input has ``unit`` elements for each frame."""
 
@@ -33,6 +36,11 @@ class _Stream:
         at_least("batch", empty.shape[0], 1, whole=True)
         self.codec, self.block = codec, block
         self._unit, self._empty = unit, empty
+        if state is not None and (state.kept.dtype != empty.dtype or not self._fits(state.kept)):
+            raise ValueError(
+                f"state is that of another stream: expected {empty.dtype} of shape {self._shape}, "
+                f"got {state.kept.dtype} of shape {tuple(state.kept.shape)}"
+            )
         self._kept, self._before = state or StreamState(empty, 0)
 
     @property
@@ -45,11 +53,11 @@ class _Stream:
         (left, right), step = self.codec.context, self.codec.alignment
         ended, found = given is None, list[Tensor]()
         if given is not None:
+            is_tensor(f"a piece of shape {self._shape}", given)
+            if not self._fits(given):
+                raise ValueError(f"expected a piece of shape {self._shape}, got {tuple(given.shape)}")
+            self._check(given)
             given = given.to(self._empty.dtype)
-            shape, rest = given.shape, self._empty.shape[2:]
-            if given.dim() != self._empty.dim() or shape[0] != self._empty.shape[0] or shape[2:] != rest:
-                expected = ", ".join(map(str, (self._empty.shape[0], "n", *rest)))
-                raise ValueError(f"expected a piece of shape ({expected}), got {tuple(given.shape)}")
             self._kept = torch.cat((self._kept, given), dim=1) if self._kept.shape[1] else given
         while True:
             # A started frame is complete at the end only, where zeros follow.
@@ -67,6 +75,17 @@ class _Stream:
         else:
             self._kept = self._kept.clone() if found else self._kept  # not a view of a long input
         return found
+
+    @property
+    def _shape(self) -> str:
+        return f"({', '.join(map(str, (self._empty.shape[0], 'n', *self._empty.shape[2:])))})"
+
+    def _fits(self, given: Tensor) -> bool:
+        return given.dim() == self._empty.dim() and given[:, :0].shape == self._empty.shape
+
+    def _check(self, given: Tensor) -> None:
+        """Raise an error if the values are wrong: before they are kept, so that the stream can go on without them."""
+        raise NotImplementedError
 
     def _compute(self, seen: Tensor, start: int, stop: int) -> Tensor:
         raise NotImplementedError
@@ -119,6 +138,9 @@ class EncodeStream(_Stream):
     def _none(self) -> Tensor:
         return torch.zeros(self._empty.shape[0], 0, self.stages, dtype=torch.int64)
 
+    def _check(self, given: Tensor) -> None:
+        check_samples(given, (2,))
+
     @torch.no_grad()
     def _compute(self, seen: Tensor, start: int, stop: int) -> Tensor:
         device = self.codec.quantizer.codebooks.device
@@ -162,6 +184,9 @@ class DecodeStream(_Stream):
     @property
     def _none(self) -> Tensor:
         return torch.zeros(self._empty.shape[0], 0)
+
+    def _check(self, given: Tensor) -> None:
+        check_codes(given, self.codec.quantizer.num_stages, self.codec.config.codes, unused=True)
 
     @torch.no_grad()
     def _compute(self, seen: Tensor, start: int, stop: int) -> Tensor:

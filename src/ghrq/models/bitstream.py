@@ -301,7 +301,7 @@ def trim(path: Path, out: Path, stages: int, advance: Callable[[], None] = lambd
     """Write the file with only its first ``stages``: no codec is needed, and what is kept is not encoded again."""
     with reading(path) as reader:
         if not 1 <= stages <= reader.header.stages:
-            raise UserError(f"--stages {stages}: {path} has {reader.header.stages} stages, expected 1 to that")
+            raise UserError(f"--stages {stages}: expected 1 to {reader.header.stages}, the stages of {path}")
         header = reader.header._replace(stages=stages)
         with _writing(out) as file:
             file.write(header.pack())

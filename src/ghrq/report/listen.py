@@ -28,6 +28,9 @@ DEPTHS = (1, 2, 4, 8, 12)
 # Of the spectrograms: seconds of a window and between windows, decibels below the loudest point, and the colours.
 _WINDOW, _STEP, _RANGE, _COLOURS = 0.032, 0.01, 80.0, "magma"
 
+# More seconds than any recording has.
+_LONGEST = 1e9
+
 # A browser plays two channels.
 _CHANNELS = 2
 
@@ -159,7 +162,7 @@ def _page(name: str, versions: Sequence[Version], seconds: float, top: float, co
 def _clip(sound: Path, start: float, seconds: float) -> tuple[Samples, int]:
     """The samples to hear, at full scale at most."""
     with AudioFile(sound) as audio:
-        first, count = round(start * audio.rate), round(seconds * audio.rate)
+        first, count = (round(min(time, _LONGEST) * audio.rate) for time in (start, seconds))  # they may be infinite
         parts, done = list[Samples](), 0
         for block in audio.blocks():
             parts.append(block[max(0, first - done) : max(0, first + count - done), :_CHANNELS])

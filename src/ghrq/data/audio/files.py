@@ -25,7 +25,7 @@ WRITTEN = (".wav", ".flac")
 LOWEST_RATE, HIGHEST_RATE, MOST_CHANNELS = 1_000, 768_000, 64
 
 # Numbers of floating-point files may be above full scale by this much: 24 dB.
-_LOUDEST = 16.0
+LOUDEST = 16.0
 
 # Samples of all channels that are read at a time.
 _BLOCK = 2**17
@@ -98,9 +98,9 @@ class AudioFile:
 
     def _check(self, block: Samples, start: int) -> None:
         peak = np.abs(block).max()
-        if peak <= _LOUDEST:  # not so for NaN
+        if peak <= LOUDEST:  # not so for NaN
             return
-        place, channel = (int(i) for i in np.argwhere(~(np.abs(block) <= _LOUDEST))[0])
+        place, channel = (int(i) for i in np.argwhere(~(np.abs(block) <= LOUDEST))[0])
         where = f"sample {start + place:,} ({(start + place) / self.rate:.3f} s) of channel {channel + 1}"
         value = block[place, channel]
         expected = "expected numbers from -1 to 1: scale or repair the file first"

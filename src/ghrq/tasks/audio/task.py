@@ -158,7 +158,11 @@ class _Validation:
 
 def _trained(recipe: AudioRecipe) -> AudioCodec:
     """The codec to go on from."""
-    trained = AudioCodec.from_pretrained(recipe.start)
+    try:
+        trained = AudioCodec.from_pretrained(recipe.start)
+    except UserError as error:
+        other = "train that one first, or go on from the codec that ships: --set start=speech-16k"
+        raise UserError(f"start = {recipe.start}: {error}; {other}") from error
     for key, own in recipe.codec:
         if own != getattr(trained.config, key):
             raise UserError(f"start = {recipe.start}: its codec.{key} is {getattr(trained.config, key)}, not {own}")
