@@ -3,6 +3,8 @@
 import shlex
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ghrq import Tokenizer
@@ -24,6 +26,7 @@ def test_the_command_that_it_recommends_runs(ghrq, items):
     assert "at 5,000" in out.splitlines()[0]
     assert out.count("<- this") == 1
     assert "judged by 600 rows" in out
+    assert "--balance" not in out
     command = next(line for line in out.splitlines() if line.startswith("next: "))
     program, *words = shlex.split(command.removeprefix("next: "))
     assert program == "ghrq"
@@ -60,5 +63,13 @@ def test_help_and_mistakes(ghrq, items):
     assert ghrq("advise", "few.npy")[2] == "error: few.npy has 15 rows, too few to judge IDs by: give at least 16\n"
     np.save("same.npy", np.ones((40, 3), dtype=np.float32))
     assert "all vectors are equal" in ghrq("advise", "same.npy")[2]
+    few = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    np.save("few.npy", few)
+    code, out, err = ghrq("advise", "few.npy", "--max-ids", 5)
+    assert (code, "at 20" in out.splitlines()[0]) == (0, True)
+    assert "note: --max-ids 5 is less than the 20 rows of few.npy, which count instead" in err
+    pq.write_table(pa.table({"item_id": [f"i{row}" for row in range(20)], "embedding": few.tolist()}), "few.parquet")
+    assert "next: ghrq fit few.parquet --id item_id --stages " in ghrq("advise", "few.parquet")[1]
+    assert "next: ghrq fit few.parquet --stages " in ghrq("advise", "few.parquet", "--id", "")[1]
     code, _, err = ghrq("advise", items, "--max-ids", 0)
     assert (code, "Invalid value for '--max-ids'" in err) == (2, True)

@@ -234,7 +234,7 @@ def test_bad_input_is_one_line_and_code_2_and_changes_nothing(ghrq, here):
         ),
         (("tok", "ids.parquet", "twice.parquet", *out), "rows 0 and 1 (counted from 0) have the same item_id 'a'"),
         (("tok", "ids.parquet", "nan.parquet", *out), "row 1 (counted from 0): column 'embedding' holds NaN"),
-        (("tok", "ids.parquet", "many.parquet", *out), "there is no token left for the tuple"),
+        (("tok", "ids.parquet", "many.parquet", *out), " new items find no free token in the tuple"),
         (("tok", "ids.parquet", "new.npy", *out), "new.npy has no ids, and without them no item can be told"),
         (("other", "ids.parquet", "new.parquet", *out), "holds IDs of the tokenizer"),
         (("tok", "cut.parquet", "new.parquet", *out), "it has 395 rows, its manifest says 400 items"),

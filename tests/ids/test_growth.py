@@ -152,11 +152,11 @@ def test_mistakes_are_named():
         plain.step("append", {}, ["a", "x", "y"], False)
     with pytest.raises(UserError, match="all 2 items would be retired: a catalogue needs at least one in use"):
         plain.step("append", {}, ["a", "b"], False)
-    full = r"no token left for the tuple \[\d, \d\]: the tie-break token has 3 codes, the next is 3: .* retire some"
-    with pytest.raises(UserError, match=full):
-        plain.step("append", {"c": point, "d": point}, [], False, tie_break=3)
+    full = r"{} no free token in the tuple \[\d, \d\]: the tie-break token has 3 codes\. .* retire items and later"
+    with pytest.raises(UserError, match=full.format("2 of the 3 new items find")):
+        plain.step("append", {"c": point, "d": point, "e": point}, [], False, tie_break=3)
     plain.step("append", {"c": point}, ["a"], False, tie_break=3)
-    with pytest.raises(UserError, match=full):
+    with pytest.raises(UserError, match=full.format("1 new item finds")):
         plain.step("append", {"d": point}, [], False, tie_break=3)
     plain.step("append", {"d": point}, [], True, tie_break=3)
     assert (plain.live["d"][-1], plain.retired) == (0, {})

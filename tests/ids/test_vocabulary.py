@@ -81,3 +81,12 @@ def test_more_items_than_the_tie_break_token_has_codes_are_an_error():
         UserError, match=r"5 items share the tuple \[1, 2\], but .* has 4 codes: remove .*'reassign', or fit"
     ):
         resolve_append(codes, 4)
+
+
+def test_full_tuples_and_the_items_that_overflow_them_are_counted():
+    taken = torch.tensor([[1, 2, 0], [1, 2, 1], [0, 0, 2], [7, 7, 0]])
+    codes = torch.tensor([[1, 2], [0, 0], [7, 7], [1, 2], [0, 0], [1, 2]])
+    told = r"^4 of the 6 new items find no free token in 2 tuples, such as the tuple \[0, 0\]: the tie-break "
+    with pytest.raises(UserError, match=told):
+        resolve_append(codes, 3, taken=taken)
+    assert resolve_append(codes, 5, taken=taken)[:, 2].tolist() == [2, 3, 1, 3, 4, 4]

@@ -84,11 +84,14 @@ def test_the_shortest_that_is_enough_is_chosen_and_then_the_fewest_tokens():
 
 def test_reasons_are_sentences_with_the_numbers():
     two, three, four = candidate([256] * 2, 0.4), candidate([64, 256, 1024], 0.03), candidate([256] * 4, 0.01, 0.2)
-    said = " ".join(Advice(three, [two, three, four], 10**7, 5000, 0.02, True).reasons())
+    other = candidate([64] * 3, 0.5)
+    said = " ".join(Advice(three, [two, three, other, four], 10**7, 5000, 0.02, True).reasons())
     for text in (
-        "at 10,000,000 items about 3.0% of the items would share the ID of another",
-        "With a level less it would be 40.0% at best (2 levels of 256 codes)",
+        "at 10,000,000 items about 3.0% of the items would share the codes of another",
+        "With fewer levels it would be 40.0% at best (2 levels of 256 codes)",
         "Codes keep 50% of the variance",
+        "No other of 3 levels is long enough",
+        "--balance: codes are used about equally often",
         "With a level more it would be up to 80%",
         "2.0% of the vectors are copies",
         "judged by 5,000 rows",
@@ -97,6 +100,13 @@ def test_reasons_are_sentences_with_the_numbers():
     poor = Advice(two, [two], 5000, 5000, 0.0, True)
     assert not poor.enough
     assert "Nothing that was tried is long enough" in poor.reasons()[0]
+    larger, longer = candidate([1024] * 2, 0.01), candidate([4] * 3, 0.01, error=0.9)
+    said = " ".join(
+        Advice(small := candidate([64] * 2, 0.02), [small, larger, longer], 5000, 5000, 0.0, False).reasons()
+    )
+    assert "Of those of 2 levels that are long enough, it has the fewest tokens, 128." in said
+    for text in ("--balance", "level more", "copies", "extrapolation"):  # a level more that is worse is no news
+        assert text not in said
     assert told([64, 256, 1024]) == "3 levels of 64, 256 and 1,024 codes"
 
 

@@ -42,6 +42,10 @@ def advise(
         raise UserError(f"{items} has {table.rows} rows, too few to judge IDs by: give at least 16")
     vectors = bulk.sample(table, 2, seed, progress)
     wanted = max(table.rows, max_ids or 0)
+    if max_ids is not None and max_ids < table.rows:
+        progress.note(
+            f"note: --max-ids {max_ids:,} is less than the {table.rows:,} rows of {items}, which count instead"
+        )
     with errors_name(items):
         advice = found_by(vectors, wanted, kind=kind, balance=balance, seed=seed, progress=progress)
     best = advice.best
@@ -66,7 +70,8 @@ def advise(
         print(f"  {sentence}")
     sizes = str(best.sizes[0]) if len(set(best.sizes)) == 1 else ",".join(map(str, best.sizes))
     given = ("--stages", str(len(best.sizes)), "--codes", sizes, *(("--balance",) if balance else ()))
-    names = [*(("--column", column) if column else ()), *(("--id", id_column) if id_column else ())]
+    id_name = id_column or (table.likely_ids() if id_column is None else None)  # '' asks for row numbers
+    names = [*(("--column", column) if column else ()), *(("--id", id_name) if id_name else ())]
     other = [*(("--kind", kind) if kind != "ghrq" else ()), *(("--on-bad", on_bad) if on_bad != "stop" else ())]
     print(f"\nnext: {shell('ghrq', 'fit', items, *names, *given, *other, '--out', 'tok/')}")
 

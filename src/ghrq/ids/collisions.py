@@ -91,13 +91,15 @@ def resolve_append(codes: Codes, size: int | None = None, *, taken: Codes | None
         raise ValueError(f"expected taken IDs of {codes.shape[1] + 1} codes, got shape {tuple(given.shape)}")
     token = _next_tokens(codes, _with_tuples_of(codes, given), fill)
     if size is not None and len(token) and int(token.max()) >= size:
-        row = int(token.argmax())
+        row, over = int(token.argmax()), codes[token >= size]
         shared = f"the tuple {codes[row].tolist()}"
         if len(given):
+            tuples = len(over.unique(dim=0))
+            told = "1 new item finds" if len(over) == 1 else f"{len(over):,} of the {len(codes):,} new items find"
+            where = f"in {shared}" if tuples == 1 else f"in {tuples:,} tuples, such as {shared}"
             raise UserError(
-                f"there is no token left for {shared}: the tie-break token has {size} codes, the next is "
-                f"{int(token[row])}: leave out items with equal vectors, retire some and give their IDs again, or fit "
-                "again with more stages"
+                f"{told} no free token {where}: the tie-break token has {size} codes. Leave out items with equal "
+                "vectors, retire items and later give their IDs again (reuse), or fit again with more stages"
             )
         raise UserError(
             f"{int(token[row]) + 1:,} items share {shared}, but the tie-break token has {size} "

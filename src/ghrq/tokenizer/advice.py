@@ -21,11 +21,11 @@ from ghrq.tokenizer.tokenizer import Tokenizer
 Vectors = npt.NDArray[np.float32]
 
 ENOUGH = 0.05
-"""IDs are long enough if at most this share of the items, without those of equal vectors, has the ID of another."""
+"""IDs are long enough if at most this share of the items, without those of equal vectors, has the codes of another."""
 
 # Sizes of the levels of the tokenizers that are tried; each counts at every depth from _SHORTEST on. None grows from
 # level to level: at equal bits those collide more, see benchmarks/sizes.py.
-SHAPES: tuple[tuple[int, ...], ...] = ((64,) * 6, (256,) * 5, (1024,) * 4, (1024, 256, 64, 64))
+SHAPES: tuple[tuple[int, ...], ...] = ((64,) * 6, (256,) * 5, (1024,) * 4, (1024, 256, *(64,) * 4))
 _SHORTEST = 2
 
 # Rows that tokenizers are fitted on, and are judged by.
@@ -87,33 +87,37 @@ class Advice:
 
     def reasons(self) -> list[str]:
         """Why, in plain sentences."""
-        best, said = self.best, []
+        best, said, levels = self.best, [], len(self.best.sizes)
         at = f"at {self.items:,} items"
-        shorter = [other for other in self.candidates if len(other.sizes) < len(best.sizes)]
+        share = f"{at} about {best.expected:.1%} of the items would share the codes of another"
         if self.enough:
-            text = f"{at} about {best.expected:.1%} of the items would share the ID of another"
-            said.append(f"It is the shortest that is long enough: {text}, and {ENOUGH:.0%} is fine.")
+            said.append(f"It is the shortest that is long enough: {share}, and {ENOUGH:.0%} is fine.")
+            shorter = [other for other in self.candidates if len(other.sizes) < levels]
             if shorter:
                 near = min(shorter, key=lambda other: other.expected)
-                said.append(f"With a level less it would be {near.expected:.1%} at best ({told(near.sizes)}).")
+                said.append(f"With fewer levels it would be {near.expected:.1%} at best ({told(near.sizes)}).")
+            same = [other for other in self.candidates if len(other.sizes) == levels and other is not best]
+            if any(other.expected <= ENOUGH for other in same):
+                said.append(
+                    f"Of those of {levels} levels that are long enough, it has the fewest tokens, {best.tokens:,}."
+                )
+            elif same:
+                said.append(f"No other of {levels} levels is long enough.")
         else:
             said.append(
-                f"Nothing that was tried is long enough: {at} about {best.expected:.1%} of the items would share the "
-                "ID of another. This has the fewest, and the tie-break token tells them apart."
+                f"Nothing that was tried is long enough: {share}, where {ENOUGH:.0%} is fine. This has the fewest; a "
+                "tie-break token tells them apart, but it says nothing about the items."
             )
-        same = [other for other in self.candidates if len(other.sizes) == len(best.sizes) and other is not best]
-        if same and self.enough:
-            passed = [other for other in same if other.expected <= ENOUGH]
-            text = "no other of this length is" if not passed else f"it has the fewest tokens, {best.tokens:,}"
-            said.append(f"Among those of {len(best.sizes)} levels, {text}{'' if passed else ' long enough'}.")
+        if self.balance:
+            said.append("--balance: codes are used about equally often, so that fewer items share all of them.")
         said.append(f"Codes keep {1.0 - best.error:.0%} of the variance of the vectors.")
-        longer = [other for other in self.candidates if len(other.sizes) == len(best.sizes) + 1]
+        longer = [other for other in self.candidates if len(other.sizes) == levels + 1 and other.error < best.error]
         if longer:
             more = min(longer, key=lambda other: other.error)
             said.append(f"With a level more it would be up to {1.0 - more.error:.0%} ({told(more.sizes)}).")
         if self.equal > 0.0:
             said.append(
-                f"{self.equal:.1%} of the vectors are copies of others, which share an ID whatever the codes: look at "
+                f"{self.equal:.1%} of the vectors are copies of others, which have equal codes in any case: look at "
                 "them, or give more text to the model that made the vectors."
             )
         if self.items > self.rows:

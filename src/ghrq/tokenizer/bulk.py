@@ -54,6 +54,9 @@ _MEASURED_ROWS = 20_000
 # A row whose largest number is this many times the median is reported as an outlier.
 _OUTLIER = 1e3
 
+# A catalogue grows: the tie-break token has at least this many times the codes that the fullest tuple of a fit needs.
+_HEADROOM = 2
+
 # Rows whose collisions are resolved at once.
 _APPEND_ROWS = 2**18
 
@@ -153,7 +156,8 @@ def resolve(
     """Resolve collisions of ``codes (rows, N)`` by :mod:`ghrq.ids.collisions`: ``(rows, N)``, ``N + 1`` for ``append``.
 
     Vectors are read from the table again where they are needed. More items of a tuple than the tokenizer's tie-break
-    token has codes are an error; ``widen``, for the table of a fit, gives that token as many codes as needed instead.
+    token has codes are an error; ``widen``, for the table of a fit, gives that token at least twice as many codes as
+    the fullest tuple has items instead.
     """
     if policy == "append":
         # Equal tuples have equal first codes: resolving some first codes at a time gives the same in less memory.
@@ -165,7 +169,8 @@ def resolve(
             size = None if widen else tokenizer.tie_break_size_
             result[rows] = collisions.resolve_append(codes[rows].astype(np.int32), size).numpy()
         if widen:
-            needed = 1 << int(result[:, -1].max()).bit_length()  # a power of two
+            fullest = int(result[:, -1].max()) + 1
+            needed = 1 << (_HEADROOM * fullest - 1).bit_length()  # a power of two
             tokenizer.tie_break_size_ = max(tokenizer.tie_break_size_, needed)
         return result
 

@@ -89,7 +89,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         n_samples_seen_: number of rows it was fitted on.
         quantizer_: the :class:`ghrq.ResidualQuantizer`; :meth:`latent` gives its input.
         tie_break_size_: number of codes of the tie-break token, the most items that can share a tuple: 256, or
-            the largest codebook_size if that is more, unless you set another one or ``ghrq fit`` needs more. Saved.
+            the largest codebook_size if that is more, unless you set another one. ``ghrq fit`` makes it at least twice
+            what its table needs, for items to come. Saved.
         fit_error_: what ``ghrq fit`` expects of further rows of the same kind, for ``ghrq drift``, see
             :func:`ghrq.tokenizer.bulk.fit_error`; else ``None``. It is saved.
 
