@@ -164,6 +164,22 @@ def test_exact_scores_agree_with_a_beam_as_wide_as_the_catalogue(by):
     assert torch.equal(beam.items, exact.items)
 
 
+@pytest.mark.parametrize("beam", [0, 50])
+@pytest.mark.parametrize("by", ["codes", "reranked", "items", "hybrid", "memory"])
+def test_lists_end_where_fewer_items_are_allowed(by, beam):
+    (model, _), given = with_memory(), torch.tensor([[3, 7], [-1, 9]])
+    allowed = torch.zeros(2, N, dtype=torch.bool)
+    allowed[0, [1, 2, 3]] = True  # 3 is in the history
+    long = model.rank(given, N + 5, by=by, allowed=allowed, beam=beam, fewer=True)
+    short = model.rank(given[:1], 2, by=by, allowed=allowed[:1], beam=beam)
+    assert long.items.shape == long.scores.shape == (2, N + 5)
+    assert torch.equal(long.items[0, :2], short.items[0])
+    torch.testing.assert_close(long.scores[0, :2], short.scores[0])
+    assert (long.items[0, 2:] == -1).all()
+    assert (long.items[1] == -1).all()  # nothing is allowed
+    assert torch.equal(long.scores.isneginf(), long.items == -1)
+
+
 def test_codes_and_items_need_no_other_part():
     plain = small(sizes=(), text_dim=0, inputs=("item",), outputs=("items",))
     assert plain.rank(histories(), 5, by="items").items.shape == (9, 5)
@@ -210,6 +226,9 @@ def test_bad_requests_are_one_line():
         model.recommend([["item1"]], k=41, exclude_seen=False)
     with pytest.raises(UserError, match="allowed items are not in"):
         model.recommend([["item1"]], allowed=["nope"])
+    for beam in (-1, 2.5):
+        with pytest.raises(ValueError, match=f"beam.*{beam}"):
+            model.recommend([["item1"]], 3, beam=beam)
     with pytest.raises(UserError, match="another catalogue"):
         model.rank(torch.tensor([[N]]))
     with pytest.raises(UserError, match="list of lists"):

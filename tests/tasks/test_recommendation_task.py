@@ -216,18 +216,32 @@ def test_tuning_keeps_the_best_share_of_the_memory(shop):
     assert quality(*chosen) == max(quality(share, weight) for share in (0.35, 0.5, 0.7) for weight in (1.0, 3.0))
 
 
-def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):
+def write_orders(folder, *more):
+    """Four orders of six users, of nine items with vectors, and ``more`` rows; the settings of them."""
     orders = [f"u{user},i{(user + step) % 9},{step}" for user in range(6) for step in range(4)]
-    (tmp_path / "orders.csv").write_text("user_id,item_id,timestamp\n" + "\n".join([*orders, "u1,other,9"]) + "\n")
-    (tmp_path / "items.csv").write_text("item_id,name\n" + "".join(f"i{i},Item {i}\n" for i in range(9)))
-    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32))
-    given = {"source": tmp_path / "orders.csv", "items": tmp_path / "items.csv", "embeddings": tmp_path / "vectors.npy"}
-    settings = {"title": "name", **{key: str(path) for key, path in given.items()}}
+    (folder / "orders.csv").write_text("user_id,item_id,timestamp\n" + "\n".join([*orders, *more]) + "\n")
+    (folder / "items.csv").write_text("item_id,name\n" + "".join(f"i{i},Item {i}\n" for i in range(9)))
+    np.save(folder / "vectors.npy", np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32))
+    given = {"source": folder / "orders.csv", "items": folder / "items.csv", "embeddings": folder / "vectors.npy"}
+    return {"title": "name", **{key: str(path) for key, path in given.items()}}
+
+
+def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):
+    settings = write_orders(tmp_path, "u1,other,9")
     with pytest.raises(UserError, match=r"orders.csv, row 24 .*the item 'other' is not in .*on_bad='skip'"):
         load(RecommendationData(**settings))
     data, _ = load(RecommendationData(**settings, on_bad="skip"))
     assert len(data.sequence) == 24
     assert data.vectors.shape == (9, 5)
+
+
+def test_a_shop_of_fewer_items_than_a_list_is_trained_and_tested(tmp_path):
+    given = [f"data.{name}={value}" for name, value in write_orders(tmp_path).items()]
+    train(small(tmp_path / "orders.csv", *given, "quantizer.codebook_size=2", "recommender.epochs=1"), tmp_path / "run")
+    results = read(tmp_path / "run")
+    for way in ("codes", "items", "hybrid", "memory"):
+        assert results["test"][way]["unseen"]["recall@50"] == 1.0  # all nine items but the seen ones are in the list
+    assert {len(example["recommended"]) for example in results["examples"]} == {5}
 
 
 @pytest.mark.slow
