@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -235,13 +237,28 @@ def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):
     assert data.vectors.shape == (9, 5)
 
 
-def test_a_shop_of_fewer_items_than_a_list_is_trained_and_tested(tmp_path):
+def test_a_shop_of_fewer_items_than_a_list_is_trained_and_tested(tmp_path, monkeypatch):
     given = [f"data.{name}={value}" for name, value in write_orders(tmp_path).items()]
     train(small(tmp_path / "orders.csv", *given, "quantizer.codebook_size=2", "recommender.epochs=1"), tmp_path / "run")
     results = read(tmp_path / "run")
     for way in ("codes", "items", "hybrid", "memory"):
         assert results["test"][way]["unseen"]["recall@50"] == 1.0  # all nine items but the seen ones are in the list
     assert {len(example["recommended"]) for example in results["examples"]} == {5}
+    follow_the_guide(tmp_path / "run", monkeypatch, tmp_path)
+
+
+def follow_the_guide(run, monkeypatch, folder):
+    """The guide's pieces of Python that need a recommender, with a run and items that exist."""
+    guide = Path(__file__).parents[2] / "docs" / "recommendation.md"
+    pieces = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), flags=re.DOTALL)
+    names = {"in_stock": [f"i{i}" for i in range(9)], "vectors": np.zeros((1, 5), dtype=np.float32)}
+    monkeypatch.chdir(folder)
+    for piece in pieces:
+        if any(name in piece for name in ("Recommender", "Tokenizer")):
+            text = piece.replace("runs/recommendation-cpu/cpu-ghrq-s0", str(run))
+            exec(text.replace("B004756YJA", "i1").replace("B004ZT0SSG", "i2"), names)
+    again = Recommender.from_pretrained(folder / "larger")
+    assert "B00NEW" in {item.key for item in again.recommend([["i1"]], k=9)[0]}
 
 
 @pytest.mark.slow
