@@ -79,15 +79,9 @@ class Recommender(RecommenderRanking, Pretrained):
         """
         if not _is_list(histories) or not all(map(_is_list, histories)):
             raise UserError("histories must be a list of lists of keys: write [[key, key, …], …]")
-        if isinstance(allowed, str):
-            raise UserError(f"allowed must be a list of keys, got the text {allowed!r}: write [{allowed!r}]")
         lengths = torch.tensor([len(history) for history in histories], dtype=torch.int64)
         numbers = self.numbers(chain.from_iterable(histories), skip_unknown)
-        mask = None
-        if allowed is not None:
-            mask = torch.zeros(len(self) + 1, dtype=torch.bool)  # the last is for unknown ones, whose number is -1
-            mask[self.numbers(allowed, skip_unknown, what="allowed item{}")] = True
-            mask = mask[:-1]
+        mask = None if allowed is None else self.mask_of(allowed, skip_unknown)
         ranked = self.rank(left_filled(numbers, lengths), k, by=by, exclude_seen=exclude_seen, allowed=mask, beam=beam)
         keys, titles = self.config.keys, self.config.titles
         return [
@@ -97,11 +91,8 @@ class Recommender(RecommenderRanking, Pretrained):
 
     # --- input ---------------------------------------------------------------------------------------------
 
-    def numbers(self, keys: Iterable[str], skip_unknown: bool = False, what: str = "item{} of the histories") -> Tensor:
-        """Item numbers of ``keys``, int64; -1 for unknown ones if these are skipped, else they are an error.
-
-        ``what`` is their name in the error, with ``{}`` for an s.
-        """
+    def numbers(self, keys: Iterable[str], skip_unknown: bool = False, what: str = "items of the histories") -> Tensor:
+        """Item numbers of ``keys``, int64; -1 for unknown ones if these are skipped, else an error names ``what``."""
         given = list(keys)
         for key in given:
             if not isinstance(key, str):
@@ -110,13 +101,20 @@ class Recommender(RecommenderRanking, Pretrained):
         unknown = list(dict.fromkeys(given[i] for i in (found < 0).nonzero().squeeze(1).tolist()))
         if unknown and not skip_unknown:
             shown = ", ".join(map(repr, unknown[:5])) + (" …" if len(unknown) > 5 else "")
-            many, are = ("s", "are") if len(unknown) > 1 else ("", "is")
             raise UserError(
-                f"{len(unknown):,} {what.format(many)} {are} not in the model's catalogue of {len(self):,} items, "
-                f"whose keys are like {self.config.keys[0]!r}: {shown}. Correct them, or skip them "
-                "(skip_unknown=True, --skip-unknown)"
+                f"the model's catalogue of {len(self):,} items, whose keys are like {self.config.keys[0]!r}, lacks "
+                f"{len(unknown):,} of the {what}: {shown}. Correct them, or skip them (skip_unknown=True, "
+                "--skip-unknown)"
             )
         return found
+
+    def mask_of(self, allowed: Iterable[str], skip_unknown: bool = False, what: str = "allowed items") -> Tensor:
+        """``(n,)`` bool: the items whose keys are ``allowed``; unknown ones as in :meth:`numbers`."""
+        if isinstance(allowed, str):
+            raise UserError(f"allowed must be a list of keys, got the text {allowed!r}: write [{allowed!r}]")
+        mask = torch.zeros(len(self) + 1, dtype=torch.bool)  # the last is for unknown ones, whose number is -1
+        mask[self.numbers(allowed, skip_unknown, what)] = True
+        return mask[:-1]
 
     @cached_property
     def _places(self) -> dict[str, int]:
