@@ -124,6 +124,8 @@ def test_the_report_has_every_table_and_five_users(runs, tmp_path):
     assert read(folder / "ghrq")["examples"][0]["recommended"][0] in html
     # The paper's figure stands beside ours.
     assert "0.0604" in html
+    assert "the paper</th>" in html
+    assert "No user of Amazon Beauty" in html
 
 
 def test_ids_of_every_source_are_distinct(shop):
@@ -239,12 +241,17 @@ def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):
 
 def test_a_shop_of_fewer_items_than_a_list_is_trained_and_tested(tmp_path, monkeypatch):
     given = [f"data.{name}={value}" for name, value in write_orders(tmp_path).items()]
-    train(small(tmp_path / "orders.csv", *given, "quantizer.codebook_size=2", "recommender.epochs=1"), tmp_path / "run")
-    results = read(tmp_path / "run")
+    recipe = small(tmp_path / "orders.csv", *given, "quantizer.codebook_size=2", "recommender.epochs=1")
+    train(recipe, tmp_path / "ghrq")
+    results = read(tmp_path / "ghrq")
     for way in ("codes", "items", "hybrid", "memory"):
         assert results["test"][way]["unseen"]["recall@50"] == 1.0  # all nine items but the seen ones are in the list
     assert {len(example["recommended"]) for example in results["examples"]} == {5}
-    follow_the_guide(tmp_path / "run", monkeypatch, tmp_path)
+    follow_the_guide(tmp_path / "ghrq", monkeypatch, tmp_path)
+    html = write_report(Recommendation, outcomes(tmp_path, ["ghrq"]), tmp_path).read_text()
+    assert "Item 3" in html
+    assert "the paper</th>" not in html  # its figures are of Amazon Beauty
+    assert "No user of Amazon Beauty" not in html
 
 
 def follow_the_guide(run, monkeypatch, folder):
