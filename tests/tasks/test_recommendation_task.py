@@ -254,6 +254,15 @@ def test_a_shop_of_fewer_items_than_a_list_is_trained_and_tested(tmp_path, monke
     assert "No user of Amazon Beauty" not in html
 
 
+def test_embeddings_whose_squares_are_not_finite_are_refused(tmp_path):
+    given = [f"data.{name}={value}" for name, value in write_orders(tmp_path).items()]
+    vectors = np.load(tmp_path / "vectors.npy")
+    vectors[4] = 1e30
+    np.save(tmp_path / "vectors.npy", vectors)
+    with pytest.raises(UserError, match=r"the embedding of the item 'i4' has numbers up to 1e\+30.*scale"):
+        Recommendation.check(small(tmp_path / "orders.csv", *given, "quantizer.codebook_size=2"))
+
+
 def follow_the_guide(run, monkeypatch, folder):
     """The guide's pieces of Python that need a recommender, with a run and items that exist."""
     guide = Path(__file__).parents[2] / "docs" / "recommendation.md"
