@@ -92,7 +92,85 @@ def test_mistakes_are_one_line(model, capsys, tmp_path):
     assert "would overwrite" in failing(capsys, "recommend", model, *all_users, "--out", tmp_path / "users.parquet")
     assert "'nope'" in failing(capsys, "recommend", model, "--history", "nope")
     assert "only 29 items" in failing(capsys, "recommend", model, "--history", "k1", "-k", 30)
-    assert "not a model and not a run" in failing(capsys, "recommend", tmp_path, "--history", "k1")
+    assert "ghrq runs lists" in failing(capsys, "recommend", tmp_path, "--history", "k1")
+    assert "there is no folder" in failing(capsys, "recommend", tmp_path / "nothing", "--history", "k1")
+    assert "there are no items of --history" in failing(capsys, "recommend", model, "--history", " , ")
+    none = failing(capsys, "recommend", model, "--history", "nope", "--skip-unknown")
+    assert "knows none of the items of --history, 'nope' is the first; its keys are like 'k0'" in none
+
+
+def test_items_of_a_history_that_are_skipped_are_named(model, capsys):
+    with pytest.raises(SystemExit):
+        main(["recommend", str(model), "--history", "k1,nope", "-k", "2", "--skip-unknown"])
+    told = capsys.readouterr()
+    assert "skipped 1 of the items of --history, which the model does not know: 'nope'" in told.err
+    assert len(told.out.splitlines()) == 2
+
+
+def test_files_of_allowed_items(model, capsys, tmp_path):
+    stock = tmp_path / "stock.txt"
+
+    def answer(content, ask=printed, *more):
+        stock.write_bytes(content)
+        return ask(capsys, "recommend", model, "--history", "k1", "-k", 2, "--allowed", stock, *more)
+
+    assert {line.split()[2] for line in answer(b"\xef\xbb\xbfk5\r\nk7\r\n").splitlines()} == {"k5", "k7"}
+    assert f"lacks 1 of the keys in {stock}: 'nope'" in answer(b"k5\nnope\nk7", failing)
+    assert len(answer(b"k5\nnope\nk7", printed, "--skip-unknown").splitlines()) == 2
+    assert f"there are no keys in {stock}" in answer(b"\n", failing)
+    assert "write a text file with one key a line" in answer("Straße".encode("latin-1"), failing)
+
+
+def users_table(folder, **columns):
+    parquet.write_table(pa.table(columns), folder / "users.parquet")
+    return ("--all", folder / "users.parquet", "--out", folder / "top.parquet")
+
+
+def test_allowed_items_of_all_users_and_users_who_had_nearly_all(model, capsys, tmp_path):
+    given = users_table(tmp_path, user_id=["a", "b", "c"], history=[["k1"], ["k5", "k7"], ["k5", "k7", "k9"]])
+    (tmp_path / "stock.txt").write_text("k5\nk7\nk9\n")
+    stock = ("--allowed", tmp_path / "stock.txt")
+    assert "k=4, but only 3 items may be" in failing(capsys, "recommend", model, *given, *stock, "-k", 4)
+    out = printed(capsys, "recommend", model, *given, *stock, "-k", 3)
+    assert "shorter lists  2 users" in out
+    found = parquet.read_table(tmp_path / "top.parquet").to_pylist()
+    assert [set(row["items"]) for row in found] == [{"k5", "k7", "k9"}, {"k9"}, set()]
+    assert [len(row["scores"]) for row in found] == [len(row["titles"]) for row in found] == [3, 1, 0]
+
+
+def test_lists_of_a_fixed_size_are_lists(model, capsys, tmp_path):
+    fixed = pa.array([["k1", "k2"], ["k3", "k4"]], pa.list_(pa.string(), 2))
+    given = users_table(tmp_path, user_id=[1, 2], history=fixed)
+    printed(capsys, "recommend", model, *given, "-k", 2)
+    assert parquet.read_table(tmp_path / "top.parquet").num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"user_id": [1], "history": [[{"sku": "k1"}]]}, (), "column 'history' has lists of struct"),
+        ({"user_id": [1], "history": [[1.5]]}, (), "has lists of double, expected texts or whole numbers: convert"),
+        ({"items": [1], "history": [["k1"]]}, ("--user", "items"), "rename the column of the users"),
+        ({"user_id": [1, None], "history": [["k1"], ["k2"]]}, (), "row 1 (from 0): the user is empty: fix or remove"),
+    ],
+)
+def test_tables_of_users_that_cannot_be_used_are_refused(model, capsys, tmp_path, columns, options, message):
+    given = users_table(tmp_path, **columns)
+    assert message in failing(capsys, "recommend", model, *given, *options, "-k", 2)
+    assert not (tmp_path / "top.parquet.parts").exists()
+
+
+def test_whole_numbers_in_json_lines_are_keys(capsys, tmp_path):
+    keys = ("1", "2", "123456789012345678", "4")
+    config = RecommenderConfig(keys=keys, sizes=(4,), width=16, heads=2, feedforward=16, hidden=16, inputs=("codes",))
+    Recommender(config, torch.arange(4).unsqueeze(1)).save_pretrained(tmp_path / "model")
+    (tmp_path / "users.jsonl").write_text(
+        '{"user_id": 1, "history": [123456789012345678]}\n{"user_id": 2, "history": [2]}\n'
+    )
+    out = ("--out", tmp_path / "top.parquet", "-k", 3)
+    printed(capsys, "recommend", tmp_path / "model", "--all", tmp_path / "users.jsonl", *out)
+    found = parquet.read_table(tmp_path / "top.parquet")["items"].to_pylist()
+    assert [set(keys) - set(items) for items in found] == [{"123456789012345678"}, {"2"}]
 
 
 def test_a_killed_run_goes_on_where_it_was_and_writes_the_same_file(model, tmp_path, monkeypatch):
@@ -109,7 +187,7 @@ def test_a_killed_run_goes_on_where_it_was_and_writes_the_same_file(model, tmp_p
         return recommender_files.recommend_table(recommender, tmp_path / "users.parquet", tmp_path / out, **given)
 
     whole = run("whole.parquet")
-    assert whole == (80, 20, 0)
+    assert whole == (80, 20, 0, 0)
     assert parquet.read_table(tmp_path / "whole.parquet")["user_id"].to_pylist() == [u for u in range(100) if u % 5]
 
     calls, rank = [], Recommender.rank
@@ -136,12 +214,13 @@ def test_a_killed_run_goes_on_where_it_was_and_writes_the_same_file(model, tmp_p
     assert not (tmp_path / "top.parquet.parts").exists()
 
     # Parts of other settings are of no use.
-    killed_at(4)
-    with pytest.raises(KeyboardInterrupt):
-        run("top.parquet", k=4)
-    killed_at(0)
-    run("top.parquet")
-    assert len(calls) == 7
+    for other in ({"k": 4}, {"allowed": torch.arange(N) < 9}):
+        killed_at(4)
+        with pytest.raises(KeyboardInterrupt):
+            run("top.parquet", **other)
+        killed_at(0)
+        run("top.parquet")
+        assert len(calls) == 7
     assert (tmp_path / "top.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 

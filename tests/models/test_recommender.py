@@ -1,7 +1,9 @@
 """The recommender: its ways to rank against plain scores, its bad input, its files."""
 
 import itertools
+import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -164,6 +166,22 @@ def test_exact_scores_agree_with_a_beam_as_wide_as_the_catalogue(by):
     assert torch.equal(beam.items, exact.items)
 
 
+@pytest.mark.parametrize("beam", [0, 50])
+@pytest.mark.parametrize("by", ["codes", "reranked", "items", "hybrid", "memory"])
+def test_lists_end_where_fewer_items_are_allowed(by, beam):
+    (model, _), given = with_memory(), torch.tensor([[3, 7], [-1, 9]])
+    allowed = torch.zeros(2, N, dtype=torch.bool)
+    allowed[0, [1, 2, 3]] = True  # 3 is in the history
+    long = model.rank(given, N + 5, by=by, allowed=allowed, beam=beam, fewer=True)
+    short = model.rank(given[:1], 2, by=by, allowed=allowed[:1], beam=beam)
+    assert long.items.shape == long.scores.shape == (2, N + 5)
+    assert torch.equal(long.items[0, :2], short.items[0])
+    torch.testing.assert_close(long.scores[0, :2], short.scores[0])
+    assert (long.items[0, 2:] == -1).all()
+    assert (long.items[1] == -1).all()  # nothing is allowed
+    assert torch.equal(long.scores.isneginf(), long.items == -1)
+
+
 def test_codes_and_items_need_no_other_part():
     plain = small(sizes=(), text_dim=0, inputs=("item",), outputs=("items",))
     assert plain.rank(histories(), 5, by="items").items.shape == (9, 5)
@@ -195,21 +213,33 @@ def test_old_items_count_as_seen_but_are_not_looked_at():
 
 def test_bad_requests_are_one_line():
     model = small()
-    with pytest.raises(UserError, match=r"1 items of the histories are not in the model's catalogue.*'nope'"):
+    with pytest.raises(UserError, match=r"catalogue of 40 items, .* lacks 1 of the items of the histories: 'nope'"):
         model.recommend([["item1", "nope"]])
     assert model.recommend([["item1", "nope"]], skip_unknown=True) == model.recommend([["item1"]])
     with pytest.raises(UserError, match=r"2 of 3 histories have no item.*number 1"):
         model.recommend([["item1"], [], ["nope"]], skip_unknown=True)
     with pytest.raises(UserError, match="k=3, but there are only 2 items that are allowed and not in the history"):
         model.recommend([["item1"]], k=3, allowed=["item3", "item1", "item9"])
-    with pytest.raises(UserError, match="1 allowed items are not in the model's catalogue"):
+    with pytest.raises(UserError, match="lacks 1 of the allowed items: 'nope'"):
         model.recommend([["item1"]], k=1, allowed=["item3", "nope"])
     only = model.recommend([["item1"]], k=1, allowed=["item3", "nope"], skip_unknown=True)[0]
     assert [item.key for item in only] == ["item3"]
     with pytest.raises(UserError, match="only 40 items: ask for fewer"):
         model.recommend([["item1"]], k=41, exclude_seen=False)
-    with pytest.raises(UserError, match="allowed items are not in"):
-        model.recommend([["item1"]], allowed=["nope"])
+    with pytest.raises(UserError, match="lacks 2 of the allowed items"):
+        model.recommend([["item1"]], allowed=["nope", "never"])
+    with pytest.raises(UserError, match="allowed must be a list of keys, got the text 'item1'"):
+        model.recommend([["item1"]], allowed="item1")
+    for key in (3, None, ["item1"]):
+        with pytest.raises(UserError, match=re.escape(f"keys are texts, got {key!r}")):
+            model.recommend([["item2", key]], skip_unknown=True)
+    for given in (None, 3, [None], [["item1"], 3], {"user": ["item1"]}):
+        with pytest.raises(UserError, match="list of lists of keys"):
+            model.recommend(given)
+    assert model.recommend(np.array([["item1", "item2"]]), k=2) == model.recommend([["item1", "item2"]], k=2)
+    for beam in (-1, 2.5):
+        with pytest.raises(ValueError, match=f"beam.*{beam}"):
+            model.recommend([["item1"]], 3, beam=beam)
     with pytest.raises(UserError, match="another catalogue"):
         model.rank(torch.tensor([[N]]))
     with pytest.raises(UserError, match="list of lists"):
@@ -251,17 +281,56 @@ def test_new_items_can_be_recommended_without_training():
     torch.testing.assert_close(larger.text[-2:], (text - model.text_mean) @ model.text_map, rtol=1e-5, atol=1e-5)
 
 
-def test_new_items_that_do_not_fit_are_refused():
-    model, text = small(), torch.randn(1, DIM)
-    with pytest.raises(UserError, match="tie-break token of an ID has code 3, but the model knows 3"):
-        model.extended(["new"], torch.tensor([[0, 0, 3]]), text)
-    with pytest.raises(UserError, match="got 'item1' again"):
-        model.extended(["item1"], torch.tensor([[0, 0, 0]]), text)
-    with pytest.raises(UserError, match=r"text vectors \(1, 6\)"):
-        model.extended(["new"], torch.tensor([[0, 0, 0]]), torch.randn(1, 5))
-    with pytest.raises(UserError, match=r"IDs \(1, 3\) for the new items.*got \(1, 2\)"):
-        model.extended(["new"], torch.tensor([[0, 0]]), text)
-    with pytest.raises(UserError, match="same ID"):
-        model.extended(["new"], model.codes[:1], text)
+def test_new_items_get_the_next_free_tie_break_token():
+    model = small(sizes=(4, 4, 9))
+    shared = model.codes[0, :2].repeat(3, 1).numpy()  # as a tokenizer encodes
+    text = np.random.default_rng(0).normal(size=(3, DIM)).astype(np.float32)
+    larger = model.extended(["new1", "new2", "new3"], shared, text, ["1", "2", "3"])
+    same = (model.codes[:, :2] == model.codes[0, :2]).all(1)
+    first = int(model.codes[same, 2].max()) + 1
+    assert larger.codes[-3:, 2].tolist() == [first, first + 1, first + 2]
+    assert larger.config.titles[-1] == "3"
+    keys = [f"n{first + i}" for i in range(10 - first)]
+    many, text = model.codes[:1, :2].repeat(len(keys), 1), torch.randn(len(keys), DIM)
+    with pytest.raises(UserError, match=r"the new item 'n9': the tie-break token of its ID has code 9.*ids.tie_break"):
+        model.extended(keys, many, text)
+
+
+ID = [[0, 0, 2]]
+NOT_FITTING = {
+    "the new item 'new': the tie-break token of its ID has code 3, but the model knows 3": {"codes": [[0, 0, 3]]},
+    "stage 1 of its ID has code -1": {"codes": [[-1, 0, 2]]},
+    "stage 2 of its ID has code 7.*use the tokenizer": {"codes": [[1, 7]]},
+    r"IDs \(1, 3\) for the new items, or \(1, 2\) without.*got \(1, 1\)": {"codes": [[0]]},
+    "whole numbers, got torch.float": {"codes": [[0.5, 0.0, 1.0]]},
+    "'item1' again": {"keys": ["item1"]},
+    "a key of the new items is empty": {"keys": [""]},
+    "must be texts, got 7: write '7'": {"keys": [7]},
+    r"list of texts, got the text 'new': write \['new'\]": {"keys": "new"},
+    "a title for each of 1 new items, or none, got 2": {"titles": ["a", "b"]},
+    r"text vectors \(1, 6\)": {"vectors": torch.zeros(1, 5)},
+    r"text vectors \(1, 6\).*got none": {"vectors": None},
+    "the new item 'new': its text vector has NaN": {"vectors": torch.full((1, 6), torch.nan)},
+}
+
+
+@pytest.mark.parametrize("message", NOT_FITTING)
+def test_new_items_that_do_not_fit_are_refused(message):
+    given = {"keys": ["new"], "codes": ID, "vectors": torch.zeros(1, DIM)} | NOT_FITTING[message]
+    given["codes"] = torch.tensor(given["codes"])
+    with pytest.raises(UserError, match=message):
+        small().extended(**given)
+
+
+def test_new_items_with_an_id_that_is_taken_are_named():
+    model, text = small(), torch.randn(2, DIM)
+    with pytest.raises(UserError, match="the new item 'new' has the same ID as 'item0'"):
+        model.extended(["new"], model.codes[:1], text[:1])
+    with pytest.raises(UserError, match="got 'b' again"):
+        model.extended(["b", "b"], model.codes[:2], text)
+
+
+def test_a_model_of_other_codes_is_refused():
+    model = small()
     with pytest.raises(UserError, match="do not belong together"):
         Recommender(model.config, model.codes[:, :2])

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,6 +124,8 @@ def test_the_report_has_every_table_and_five_users(runs, tmp_path):
     assert read(folder / "ghrq")["examples"][0]["recommended"][0] in html
     # The paper's figure stands beside ours.
     assert "0.0604" in html
+    assert "the paper</th>" in html
+    assert "No user of Amazon Beauty" in html
 
 
 def test_ids_of_every_source_are_distinct(shop):
@@ -216,18 +220,61 @@ def test_tuning_keeps_the_best_share_of_the_memory(shop):
     assert quality(*chosen) == max(quality(share, weight) for share in (0.35, 0.5, 0.7) for weight in (1.0, 3.0))
 
 
-def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):
+def write_orders(folder, *more):
+    """Four orders of six users, of nine items with vectors, and ``more`` rows; the settings of them."""
     orders = [f"u{user},i{(user + step) % 9},{step}" for user in range(6) for step in range(4)]
-    (tmp_path / "orders.csv").write_text("user_id,item_id,timestamp\n" + "\n".join([*orders, "u1,other,9"]) + "\n")
-    (tmp_path / "items.csv").write_text("item_id,name\n" + "".join(f"i{i},Item {i}\n" for i in range(9)))
-    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32))
-    given = {"source": tmp_path / "orders.csv", "items": tmp_path / "items.csv", "embeddings": tmp_path / "vectors.npy"}
-    settings = {"title": "name", **{key: str(path) for key, path in given.items()}}
+    (folder / "orders.csv").write_text("user_id,item_id,timestamp\n" + "\n".join([*orders, *more]) + "\n")
+    (folder / "items.csv").write_text("item_id,name\n" + "".join(f"i{i},Item {i}\n" for i in range(9)))
+    np.save(folder / "vectors.npy", np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32))
+    given = {"source": folder / "orders.csv", "items": folder / "items.csv", "embeddings": folder / "vectors.npy"}
+    return {"title": "name", **{key: str(path) for key, path in given.items()}}
+
+
+def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):
+    settings = write_orders(tmp_path, "u1,other,9")
     with pytest.raises(UserError, match=r"orders.csv, row 24 .*the item 'other' is not in .*on_bad='skip'"):
         load(RecommendationData(**settings))
     data, _ = load(RecommendationData(**settings, on_bad="skip"))
     assert len(data.sequence) == 24
     assert data.vectors.shape == (9, 5)
+
+
+def test_a_shop_of_fewer_items_than_a_list_is_trained_and_tested(tmp_path, monkeypatch):
+    given = [f"data.{name}={value}" for name, value in write_orders(tmp_path).items()]
+    recipe = small(tmp_path / "orders.csv", *given, "quantizer.codebook_size=2", "recommender.epochs=1")
+    train(recipe, tmp_path / "ghrq")
+    results = read(tmp_path / "ghrq")
+    for way in ("codes", "items", "hybrid", "memory"):
+        assert results["test"][way]["unseen"]["recall@50"] == 1.0  # all nine items but the seen ones are in the list
+    assert {len(example["recommended"]) for example in results["examples"]} == {5}
+    follow_the_guide(tmp_path / "ghrq", monkeypatch, tmp_path)
+    html = write_report(Recommendation, outcomes(tmp_path, ["ghrq"]), tmp_path).read_text()
+    assert "Item 3" in html
+    assert "the paper</th>" not in html  # its figures are of Amazon Beauty
+    assert "No user of Amazon Beauty" not in html
+
+
+def test_embeddings_whose_squares_are_not_finite_are_refused(tmp_path):
+    given = [f"data.{name}={value}" for name, value in write_orders(tmp_path).items()]
+    vectors = np.load(tmp_path / "vectors.npy")
+    vectors[4] = 1e30
+    np.save(tmp_path / "vectors.npy", vectors)
+    with pytest.raises(UserError, match=r"the embedding of the item 'i4' has numbers up to 1e\+30.*scale"):
+        Recommendation.check(small(tmp_path / "orders.csv", *given, "quantizer.codebook_size=2"))
+
+
+def follow_the_guide(run, monkeypatch, folder):
+    """The guide's pieces of Python that need a recommender, with a run and items that exist."""
+    guide = Path(__file__).parents[2] / "docs" / "recommendation.md"
+    pieces = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), flags=re.DOTALL)
+    names = {"in_stock": [f"i{i}" for i in range(9)], "vectors": np.zeros((1, 5), dtype=np.float32)}
+    monkeypatch.chdir(folder)
+    for piece in pieces:
+        if any(name in piece for name in ("Recommender", "Tokenizer")):
+            text = piece.replace("runs/recommendation-cpu/cpu-ghrq-s0", str(run))
+            exec(text.replace("B004756YJA", "i1").replace("B004ZT0SSG", "i2"), names)
+    again = Recommender.from_pretrained(folder / "larger")
+    assert "B00NEW" in {item.key for item in again.recommend([["i1"]], k=9)[0]}
 
 
 @pytest.mark.slow

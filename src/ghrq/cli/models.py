@@ -18,7 +18,12 @@ def load_model(path: Path, kind: type[Model], task: str, name: str) -> Model:
     if (path / "config.json").is_file():
         return kind.from_pretrained(path)
     if not (path / "recipe.toml").is_file():
-        raise UserError(f"{path} is not a model and not a run: it has neither config.json nor recipe.toml")
+        if not path.exists():
+            raise UserError(f"there is no folder {path}: name that of a model or of a run (ghrq runs lists them)")
+        raise UserError(
+            f"{path} is not a model and not a run, it has neither config.json nor recipe.toml: name the folder of one "
+            "(ghrq runs lists runs)"
+        )
     run, saved = Run.open(path), path / "models" / name
     if run.task != task:
         raise UserError(f"{path} is a run of the task '{run.task}': name one of the task '{task}'")

@@ -1,13 +1,16 @@
 """The command ``ghrq recommend``: the next items of one history, or of a table of users."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ghrq.cli.options import out_option
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
+
+if TYPE_CHECKING:
+    from ghrq.models.recommender import Recommender
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +38,7 @@ def recommend(
     ] = None,
     seen: Annotated[bool, typer.Option("--seen", help="Recommend items of the history too.")] = False,
     allowed: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --history: keys that may be recommended, one a line.")
+        Path | None, typer.Option(metavar="FILE", help="Keys of the items that may be recommended, one a line.")
     ] = None,
     beam: Annotated[int, typer.Option(min=0, help="Width of the search over codes; 0 scores all items.")] = 50,
     skip_unknown: Annotated[
@@ -60,9 +63,10 @@ def recommend(
         raise UserError("expected --history A,B,C or --all TABLE, one of the two")
     if (users is None) != (out is None):
         raise UserError("--all needs --out, the file to write" if out is None else "--out goes with --all only")
-    if users is not None and allowed is not None:
-        raise UserError("--allowed goes with --history only")
     recommender = load_model(model, Recommender, "recommendation", "recommender")
+    among = None
+    if allowed is not None:
+        among = _known(recommender, _lines(allowed), skip_unknown, f"keys in {allowed}")
     if users is not None and out is not None:
         from ghrq.data.outputs import check_output
         from ghrq.models.recommender_files import recommend_table
@@ -78,6 +82,7 @@ def recommend(
             history=history_column,
             by=by,
             exclude_seen=not seen,
+            allowed=None if among is None else recommender.mask_of(among),
             beam=beam,
             skip_unknown=skip_unknown,
             progress=make_progress(),
@@ -85,18 +90,39 @@ def recommend(
         found = [("users", f"{served.users:,}"), ("items each", f"{k:,}")]
         if skip_unknown:
             found += [("users left out", f"{served.skipped:,}"), ("unknown items", f"{served.unknown:,}")]
+        if served.shorter:
+            found.append(("shorter lists", f"{served.shorter:,} users, who had nearly all items"))
         print(columns([*found, ("written to", str(out))]))
         return
     keys = [key.strip() for key in (history or "").split(",") if key.strip()]
-    among = None if allowed is None else _lines(allowed)
-    items = recommender.recommend(
-        [keys], k, by=by, exclude_seen=not seen, allowed=among, beam=beam, skip_unknown=skip_unknown
-    )[0]
+    keys = _known(recommender, keys, skip_unknown, "items of --history")
+    items = recommender.recommend([keys], k, by=by, exclude_seen=not seen, allowed=among, beam=beam)[0]
     print(columns([(f"{place}", f"{item.score:.2f}", item.key, item.title) for place, item in enumerate(items, 1)]))
+
+
+def _known(model: "Recommender", keys: list[str], skip_unknown: bool, what: str) -> list[str]:
+    """The keys that the model knows, at least one; others are errors, or told of and left out."""
+    from ghrq.system.progress import make_progress
+
+    if not keys:
+        raise UserError(f"there are no {what}: give at least one key")
+    numbers = model.numbers(keys, skip_unknown, what).tolist()
+    known = [key for key, number in zip(keys, numbers, strict=True) if number >= 0]
+    unknown = [repr(key) for key, number in zip(keys, numbers, strict=True) if number < 0]
+    if not known:
+        raise UserError(
+            f"the model knows none of the {what}, {unknown[0]} is the first; its keys are like "
+            f"{model.config.keys[0]!r}: correct them, or name another model"
+        )
+    if unknown:
+        shown = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
+        make_progress().note(f"skipped {len(unknown):,} of the {what}, which the model does not know: {shown}")
+    return known
 
 
 def _lines(path: Path) -> list[str]:
     from ghrq.system.inputs import InputFile
 
-    with InputFile(path).reading("text"):
-        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    with InputFile(path).reading("text in UTF-8", "write a text file with one key a line"):
+        # Spreadsheets begin a text with a byte order mark.
+        return [line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip()]

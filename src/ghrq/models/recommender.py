@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ghrq.data.ragged import last_of_each
+from ghrq.ids.tuples import Codes
+from ghrq.models.recommender_growth import Vectors, new_items
 from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.models.recommender_ranking import RecommenderRanking, Way
 from ghrq.system.errors import UserError
@@ -75,15 +77,11 @@ class Recommender(RecommenderRanking, Pretrained):
                 of an error.
 
         """
-        if isinstance(histories, str) or any(isinstance(history, str) for history in histories):
-            raise UserError("histories must be a list of lists of keys, got a text: write [[key, key, …], …]")
+        if not _is_list(histories) or not all(map(_is_list, histories)):
+            raise UserError("histories must be a list of lists of keys: write [[key, key, …], …]")
         lengths = torch.tensor([len(history) for history in histories], dtype=torch.int64)
         numbers = self.numbers(chain.from_iterable(histories), skip_unknown)
-        mask = None
-        if allowed is not None:
-            mask = torch.zeros(len(self) + 1, dtype=torch.bool)  # the last is for unknown ones, whose number is -1
-            mask[self.numbers(allowed, skip_unknown, what="allowed items")] = True
-            mask = mask[:-1]
+        mask = None if allowed is None else self.mask_of(allowed, skip_unknown)
         ranked = self.rank(left_filled(numbers, lengths), k, by=by, exclude_seen=exclude_seen, allowed=mask, beam=beam)
         keys, titles = self.config.keys, self.config.titles
         return [
@@ -94,17 +92,29 @@ class Recommender(RecommenderRanking, Pretrained):
     # --- input ---------------------------------------------------------------------------------------------
 
     def numbers(self, keys: Iterable[str], skip_unknown: bool = False, what: str = "items of the histories") -> Tensor:
-        """Item numbers of ``keys``, int64; -1 for unknown ones if these are skipped, else they are an error."""
+        """Item numbers of ``keys``, int64; -1 for unknown ones if these are skipped, else an error names ``what``."""
         given = list(keys)
+        for key in given:
+            if not isinstance(key, str):
+                raise UserError(f"keys are texts, got {key!r}: this model's are like {self.config.keys[0]!r}")
         found = torch.tensor([self._places.get(key, -1) for key in given], dtype=torch.int64)
         unknown = list(dict.fromkeys(given[i] for i in (found < 0).nonzero().squeeze(1).tolist()))
         if unknown and not skip_unknown:
             shown = ", ".join(map(repr, unknown[:5])) + (" …" if len(unknown) > 5 else "")
             raise UserError(
-                f"{len(unknown):,} {what} are not in the model's catalogue of {len(self):,} items, whose keys are like "
-                f"{self.config.keys[0]!r}: {shown}. Correct them, or skip them (skip_unknown=True, --skip-unknown)"
+                f"the model's catalogue of {len(self):,} items, whose keys are like {self.config.keys[0]!r}, lacks "
+                f"{len(unknown):,} of the {what}: {shown}. Correct them, or skip them (skip_unknown=True, "
+                "--skip-unknown)"
             )
         return found
+
+    def mask_of(self, allowed: Iterable[str], skip_unknown: bool = False, what: str = "allowed items") -> Tensor:
+        """``(n,)`` bool: the items whose keys are ``allowed``; unknown ones as in :meth:`numbers`."""
+        if isinstance(allowed, str):
+            raise UserError(f"allowed must be a list of keys, got the text {allowed!r}: write [{allowed!r}]")
+        mask = torch.zeros(len(self) + 1, dtype=torch.bool)  # the last is for unknown ones, whose number is -1
+        mask[self.numbers(allowed, skip_unknown, what)] = True
+        return mask[:-1]
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -114,34 +124,31 @@ class Recommender(RecommenderRanking, Pretrained):
 
     @torch.no_grad()
     def extended(
-        self, keys: Sequence[str], codes: Tensor, vectors: Tensor | None = None, titles: Sequence[str] = ()
+        self, keys: Sequence[str], codes: Codes, vectors: Vectors | None = None, titles: Sequence[str] = ()
     ) -> "Recommender":
         """The same model with more items, which it can recommend without training by their codes and texts.
 
-        ``codes (m, num_stages)`` are the IDs of the new ``keys``, ``vectors (m, text_dim)`` their text vectors.
+        Args:
+            keys: of the ``m`` new items.
+            codes: ``(m, num_stages)``, their IDs; or ``(m, num_stages - 1)``, as the tokenizer of the run encodes them:
+                then each gets the next free tie-break token.
+            vectors: ``(m, text_dim)``, their text vectors, by the model that embedded the other items.
+            titles: what to show, one for each; by default none.
+
         """
-        old, text_dim = self.config, self.config.text_dim
-        twice = [key for key in keys if key in self._places]
-        if twice or len(set(keys)) < len(keys):
-            raise UserError(f"the keys of new items must be new and different, got {(twice or list(keys))[0]!r} again")
-        if (vectors is None) != (text_dim == 0) or (vectors is not None and vectors.shape != (len(keys), text_dim)):
-            got = "none" if vectors is None else str(tuple(vectors.shape))
-            raise UserError(f"the model needs text vectors ({len(keys)}, {text_dim}) for the new items, got {got}")
-        if codes.shape != (len(keys), len(old.sizes)):
-            raise UserError(
-                f"the model needs IDs ({len(keys)}, {len(old.sizes)}) for the new items, one of {len(old.sizes)} codes "
-                f"each with the tie-break token, got {tuple(codes.shape)}"
-            )
-        every = torch.cat((self.codes, codes.to(self.codes)))
-        titles = (*old.titles, *titles, *("",) * (len(keys) - len(titles))) if old.titles or titles else ()
-        config = old.model_copy(update={"keys": (*old.keys, *keys), "titles": tuple(titles)})
+        old = self.config
+        new = new_items(old, self.codes, keys, codes, vectors, titles)
+        every = torch.cat((self.codes, new.codes))
+        before, after = (old.titles or ("",) * len(self)), (new.titles or ("",) * len(new.keys))
+        shown = (*before, *after) if old.titles or new.titles else ()
+        config = old.model_copy(update={"keys": (*old.keys, *new.keys), "titles": shown})
         with torch.random.fork_rng(devices=[]):
             known = torch.cat((self.known, self.known.new_zeros(len(keys))))
             larger = Recommender(config, every, known=known).to(self.codes.device)
         weights = self.state_dict() | {"codes": every, "known": known}
         fresh = larger.state_dict()
-        if vectors is not None:
-            weights["text"] = torch.cat((self.text, (vectors.to(self.text) - self.text_mean) @ self.text_map))
+        if new.vectors is not None:
+            weights["text"] = torch.cat((self.text, (new.vectors.to(self.text) - self.text_mean) @ self.text_map))
         if self.memory is not None:
             larger.memory = self.memory.extended(len(keys))
             weights |= {f"memory.{name}": value for name, value in larger.memory.state_dict().items()}
@@ -155,3 +162,8 @@ class Recommender(RecommenderRanking, Pretrained):
 def left_filled(numbers: Tensor, lengths: Tensor) -> Tensor:
     """Histories of different ``lengths (B,)``, one after the other in ``numbers``, as ``(B, longest)``."""
     return last_of_each(numbers, lengths, max(1, int(lengths.max())) if len(lengths) else 1)
+
+
+def _is_list(given: object) -> bool:
+    """Whether it has a length and an order: a list, a tuple, an array; neither a text nor a dict."""
+    return hasattr(given, "__len__") and hasattr(given, "__getitem__") and not isinstance(given, str | bytes | dict)

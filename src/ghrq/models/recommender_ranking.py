@@ -66,6 +66,7 @@ class RecommenderRanking(RecommenderNetwork):
         exclude_seen: bool = True,
         allowed: Tensor | None = None,
         beam: int = 50,
+        fewer: bool = False,
         progress: Progress | None = None,
     ) -> Ranked:
         """The k best next items of ``histories (B, H)`` int64 item numbers, the newest last; -1 is left out.
@@ -88,12 +89,13 @@ class RecommenderRanking(RecommenderNetwork):
             beam: width of the beam search over codes, at least k; ``"hybrid"`` looks at so many of the best items by
                 codes and as many by items, ``"memory"`` at as many of the memory too. 0 scores all items exactly, which
                 takes several times as long.
+            fewer: where fewer than k items are allowed, end the list with -1 and scores of -∞; else it is an error.
             progress: shows a bar.
 
         """
         by = by or self.ways[-1]
         return self.rank_by_each(
-            histories, k, [by], exclude_seen=exclude_seen, allowed=allowed, beam=beam, progress=progress
+            histories, k, [by], exclude_seen=exclude_seen, allowed=allowed, beam=beam, fewer=fewer, progress=progress
         )[by]
 
     @torch.no_grad()
@@ -106,12 +108,15 @@ class RecommenderRanking(RecommenderNetwork):
         exclude_seen: bool = True,
         allowed: Tensor | None = None,
         beam: int = 50,
+        fewer: bool = False,
         progress: Progress | None = None,
     ) -> dict[Way, Ranked]:
         """As :meth:`rank`, by several ways, which share the states and one search over codes."""
         for by in ways:
             self._check_request(histories, k, by)
+        at_least("beam", beam, 0, whole=True)
         self._check_filled(histories)
+        length, k = k, min(k, len(self)) if fewer else k
         size = min(_REQUESTS, _SCORES // len(self))
         if self.config.generator == "t5":
             size = min(size, _REPEATED // (max(beam or len(self), k) * self.config.history * len(self.config.sizes)))
@@ -125,18 +130,19 @@ class RecommenderRanking(RecommenderNetwork):
                 for rows in order.split(max(1, size)) if len(order) else ():
                     part = histories[rows].to(self.codes.device)
                     some = allowed if allowed is None or allowed.dim() == 1 else allowed[rows]
-                    mask = self._mask(part, k, exclude_seen, some)
+                    mask = self._mask(part, 0 if fewer else k, exclude_seen, some)
                     parts.append(self._rank(part, k, ways, mask, beam, vectors))
                     bar.advance(len(part))
         finally:
             self.train(training)
         if not parts:
-            return {way: Ranked(histories.new_empty(0, k), torch.empty(0, k)) for way in ways}
+            return {way: Ranked(histories.new_empty(0, length), torch.empty(0, length)) for way in ways}
         back = order.argsort()
-        return {
+        ranked = {
             way: Ranked(*(torch.cat(found).cpu()[back] for found in zip(*(part[way] for part in parts), strict=True)))
             for way in ways
         }
+        return {way: _ended(found, length) for way, found in ranked.items()} if fewer else ranked
 
     def _rank(
         self,
@@ -260,7 +266,7 @@ class RecommenderRanking(RecommenderNetwork):
         return states[torch.arange(len(states), device=states.device), count - first - 1]
 
     def _mask(self, histories: Tensor, k: int, exclude_seen: bool, allowed: Tensor | None) -> Tensor | None:
-        """Which items may be recommended, ``(B, n)`` or ``(n,)``; None for all."""
+        """Which items may be recommended, ``(B, n)`` or ``(n,)``, at least k; None for all."""
         mask = None if allowed is None else allowed.to(histories.device)
         if exclude_seen:
             seen = torch.zeros(len(histories), len(self) + 1, dtype=torch.bool, device=histories.device)
@@ -304,3 +310,10 @@ def _top(scores: Tensor, k: int, items: Tensor | None = None) -> Ranked:
     """The k best of ``scores (B, m)``, which are of ``items (B, m)`` or of all."""
     best, place = scores.topk(k)
     return Ranked(place if items is None else items.gather(1, place), best)
+
+
+def _ended(ranked: Ranked, length: int) -> Ranked:
+    """Lists of ``length``: -1 stands for items that may not be recommended, and at the end for those there are not."""
+    missing = (0, length - ranked.items.shape[1])
+    items = ranked.items.masked_fill(ranked.scores.isneginf(), -1)
+    return Ranked(F.pad(items, missing, value=-1), F.pad(ranked.scores, missing, value=-torch.inf))

@@ -52,6 +52,7 @@ class Table:
         baselines: rows of a last block: declared ones, and row labels of the study that do not compete with the others.
         paper: published figures by row label, then by title of the column. A key may have several labels, as in
             ``("mnist", "ghrq")``: it is for the runs that have all of them.
+        on_paper: whether a study is on the paper's data; if not, the published figures are left out. By default it is.
         note: below the table, in Markdown; or a function that makes it from the results.
 
     """
@@ -65,6 +66,7 @@ class Table:
     needs: "Sequence[Label]" = ()
     baselines: Sequence[Baseline | str] = ()
     paper: Mapping[Any, Mapping[str, float]] = field(default_factory=dict)
+    on_paper: Callable[[StudyResults], bool] | None = None
     note: str | Callable[[StudyResults], str] = ""
 
     def fill(self, study: StudyResults) -> Grid | None:
@@ -72,6 +74,8 @@ class Table:
         if not self.rows:
             axis = "kind" if study.labels("kind") else next(iter(varying(study.groups)), "recipe")
             return replace(self, rows=axis).fill(study)
+        if self.paper and self.on_paper is not None and not self.on_paper(study):
+            return replace(self, paper={}).fill(study)
         groups = study.select(**self.only)
         extra = {axis: labels for axis, labels in self.only.items() if axis != self.rows}
         references = study.select(**extra, **{self.rows: [name for name in self.baselines if isinstance(name, str)]})

@@ -226,10 +226,20 @@ def test_an_item_without_a_vector_in_another_file(tmp_path, orders, items):
     both(orders, message, "no embedding", wanted, items=items, embeddings=path)
 
 
+def test_remedies_name_what_a_recipe_has(tmp_path, orders, items):
+    with pytest.raises(UserError, match=r"no column 'other': vectors \(--set data.vectors=…\) takes one of"):
+        read_orders(orders, items, vectors="other")
+    bad = table(tmp_path / "bad.parquet", changed(ITEMS, "vector", 3, None))
+    with pytest.raises(UserError, match=r"leave such rows out with on_bad='skip' \(--set data.on_bad=skip\)"):
+        read_orders(orders, bad, vectors="vector")
+    with pytest.raises(ValueError, match="on_bad must be one of"):
+        read_orders(orders, on_bad="foo")
+
+
 def test_an_item_in_two_rows(tmp_path, orders):
     items = table(tmp_path / "items.parquet", changed(ITEMS, "item_id", 4, "x"))
     data = both(
-        orders, "row 4 .*: column 'item_id' has an item that an earlier row has", "earlier", WANTED, items=items
+        orders, "row 4 .*: column 'item_id' has the item 'x', which an earlier row has", "earlier", WANTED, items=items
     )
     assert data.items == ["w", "x", "y", "z"]
     data = read_orders(orders, items, vectors="vector", on_bad="skip")
@@ -239,7 +249,7 @@ def test_an_item_in_two_rows(tmp_path, orders):
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        (ORDERS, {"user": "user"}, "has no column 'user': user takes one of user_id, item_id, timestamp"),
+        (ORDERS, {"user": "user"}, "has no column 'user': user .--set data.user=….* takes one of user_id"),
         (ORDERS, {"time": "timestamps"}, "did you mean 'timestamp'"),
         (ORDERS | {"user_id": [0.5] * 8}, {}, "column 'user_id' holds double, expected texts or whole numbers"),
         (ORDERS | {"timestamp": [[1]] * 8}, {}, "column 'timestamp' holds list.*, expected times"),
@@ -251,6 +261,9 @@ def test_an_item_in_two_rows(tmp_path, orders):
         ({name: column[:2] for name, column in ORDERS.items()}, {}, "is too small: no user has 3 items, so nothing"),
         (ORDERS, {"core": 5}, "is too small: no user has 5 items and no item 5 users"),
         (ORDERS, {"core": -1}, "core is -1: expected 0"),
+        (ORDERS, {"core": 2.5}, "core is 2.5: expected 0"),
+        (ORDERS, {"text": "title"}, "text is 'title', expected a list of columns"),
+        (ORDERS, {"item": "user_id"}, "name three different columns"),
         (ORDERS, {"title": "title"}, "need a table of items"),
     ],
 )
@@ -294,8 +307,9 @@ def test_the_guide_runs_as_it_stands(tmp_path, monkeypatch, capsys):
         {"sku": range(60), "name": names, "description": [None] * 30 + ["nice"] * 30, "embedding": vectors},
     )
     values = {}
+    need_a_model = ("embed_texts", "Recommender", "Tokenizer", "export_onnx")
     for example in examples:
-        if not any(name in example for name in ("embed_texts", "Recommender", "export_onnx")):  # they need a model
+        if not any(name in example for name in need_a_model):
             exec(compile(example, str(guide), "exec"), values)
     out = capsys.readouterr().out
     assert out.startswith("30 users, 60 items, 400 orders\nfollowers {'recall@10': ")

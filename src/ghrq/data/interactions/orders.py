@@ -5,7 +5,7 @@ Parquet (a file, or a folder of parts), CSV and JSON lines, the last two also ``
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from ghrq.data.interactions.events import Events, Ints, Items, arrange
 from ghrq.data.interactions.sequences import LEAST_ITEMS, Interactions
 from ghrq.data.tables import OnBad, batch_rows, open_source, open_table
 from ghrq.data.tables.columns import can_be_ids, checked_name, place, shown, text_array
+from ghrq.system.checks import one_of
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 
@@ -24,6 +25,11 @@ Mask = npt.NDArray[np.bool_]
 
 # Between the columns of a text: "Soap. With lavender".
 _JOINT = ". "
+
+_SKIP = "on_bad='skip' (--set data.on_bad=skip)"
+
+# Options of commands on tables of vectors, and what they are here.
+_OPTIONS = {"--on-bad skip": _SKIP, "--column": "vectors (--set data.vectors=…)", "--id": "item (--set data.item=…)"}
 
 
 def read_orders(
@@ -63,8 +69,13 @@ def read_orders(
 
     """
     progress = progress or Progress()
-    if core < 0:
+    if not isinstance(core, int) or core < 0:
         raise UserError(f"core is {core}: expected 0 for all, or the least number of events of a user and of an item")
+    one_of("on_bad", on_bad, get_args(OnBad))
+    if isinstance(text, str):
+        raise UserError(f"text is {text!r}, expected a list of columns: write [{text!r}]")
+    if len({user, item, time}) < 3:
+        raise UserError(f"user, item and time are {user!r}, {item!r} and {time!r}: name three different columns")
     if items is None and (title or text or vectors or embeddings):
         raise UserError("titles, texts and embeddings of items need a table of items: name one")
     catalogue = None
@@ -99,7 +110,7 @@ class _Rows:
             return
         first, found = int(bad.argmax()), f"{bad.sum():,} of {len(bad):,} rows"
         if self.on_bad == "stop":
-            remedy = "fix or remove such rows, or leave them out with on_bad='skip'"
+            remedy = "fix or remove such rows, or leave them out with " + _SKIP
             raise UserError(f"{place(self.path, first)}: {reason} ({found}): {remedy}")
         self._progress.note(f"{self.path}: left out {found}, the first is row {first}: {reason}")
         self.kept &= ~bad
@@ -140,7 +151,9 @@ def _items(
     _, first = np.unique(_whole(keys).dictionary_encode().indices.to_numpy(), return_index=True)
     repeated = np.ones(len(keys), dtype=bool)
     repeated[first] = False
-    rows.refuse(repeated, f"column {item!r} has an item that an earlier row has, too")
+    if repeated.any():
+        twice = keys[int((repeated & rows.kept).argmax())].as_py()
+        rows.refuse(repeated, f"column {item!r} has the item {twice!r}, which an earlier row has, too")
     texts = None
     if text:
         parts = [_texts(path, columns[f"text[{i}]"], name) for i, name in enumerate(text)]
@@ -152,6 +165,16 @@ def _items(
 
 def _with_vectors(items: Items, rows: _Rows, path: Path, column: str | None, item: str, progress: Progress) -> Items:
     """``items`` with their vectors; rows without one are refused."""
+    try:
+        return _joined(items, rows, path, column, item, progress)
+    except UserError as error:
+        message = str(error)
+        for option, here in _OPTIONS.items():
+            message = message.replace(option, here)
+        raise UserError(message) from error
+
+
+def _joined(items: Items, rows: _Rows, path: Path, column: str | None, item: str, progress: Progress) -> Items:
     array = path.suffix.lower() == ".npy"
     table = open_table(path, column, None if array else item, on_bad=rows.on_bad, progress=progress)
     count, keys = len(items.keys), pa.array(items.keys, pa.large_string())
@@ -178,7 +201,8 @@ def _columns(path: Path, named: dict[str, str], progress: Progress) -> list[Any]
         raise UserError(f"{path} is an array and has no columns {', '.join(named.values())}: name a table")
     source = open_source(path, set(named.values()))
     for use, name in named.items():
-        checked_name(path, name, source.schema.names, use)
+        setting = use.split("[")[0]
+        checked_name(path, name, source.schema.names, f"{setting} (--set data.{setting}=…)")
     names = list(dict.fromkeys(named.values()))
     if not source.rows:
         raise UserError(f"{path} is empty: expected a table with at least one row")
@@ -228,7 +252,10 @@ def _times(path: Path, column: Any, name: str, rows: Ints) -> npt.NDArray[Any]:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return np.asarray(column.cast(pa.timestamp("us", getattr(kind, "tz", None))).cast(pa.int64()))
     if not _is_text(kind):
-        raise UserError(f"{path}: column {name!r} holds {kind}, expected times: name another with time")
+        raise UserError(
+            f"{path}: column {name!r} holds {kind}, expected times: convert it, or name another with time "
+            "(--set data.time=…)"
+        )
     # One form for the whole column: numbers, times without a zone, times with one.
     forms = (pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
     readable = {form: _readable(column, form) for form in forms}

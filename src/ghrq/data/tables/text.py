@@ -109,7 +109,7 @@ class CsvSource:
 class JsonLinesSource:
     """One JSON object a line, also compressed (``.jsonl.gz``). The first block decides which columns there are.
 
-    Numbers are float64, alone and in lists; in columns named in ``text``, whole numbers are int64.
+    Numbers are float64, alone and in lists; in columns named in ``text``, whole numbers are int64, in lists, too.
     """
 
     cuts = (0,)
@@ -186,7 +186,7 @@ def _problem(line: bytes) -> str:
 def _widened(name: str, kind: Any, text: Collection[str]) -> Any:
     """The type to read all lines of a column with, from the type in the first block."""
     if pa.types.is_list(kind):
-        return pa.list_(_widened("", kind.value_type, text))
+        return pa.list_(_widened(name, kind.value_type, text))
     if pa.types.is_integer(kind) and name in text:
         return kind
     if is_number(kind) or pa.types.is_null(kind):

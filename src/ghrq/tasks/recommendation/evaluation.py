@@ -60,7 +60,7 @@ def test_scores(
     for protocol, exclude in PROTOCOLS.items():
         begun = time.monotonic()
         found = model.rank_by_each(
-            histories, max(KS), ways, exclude_seen=exclude, beam=settings.beam, progress=progress
+            histories, max(KS), ways, exclude_seen=exclude, beam=settings.beam, fewer=True, progress=progress
         )
         scores["seconds"][protocol] = time.monotonic() - begun
         for way in ways:
@@ -122,13 +122,13 @@ def examples(model: Recommender, data: Interactions, split: Split) -> list[dict[
     names = data.titles or data.items
     users = torch.linspace(0, len(data) - 1, _SHOWN_USERS).long()
     histories = split.before_test.last(_SHOWN_ITEMS)[users]
-    found = model.rank(every_item(split.before_test)[users], _SHOWN_ITEMS, by=model.ways[-1]).items
+    found = model.rank(every_item(split.before_test)[users], _SHOWN_ITEMS, by=model.ways[-1], fewer=True).items
     return [
         {
             "user": data.users[user],
             "history": [names[i] or data.items[i] for i in history if i >= 0],
             "next": names[target] or data.items[target],
-            "recommended": [names[i] or data.items[i] for i in items],
+            "recommended": [names[i] or data.items[i] for i in items if i >= 0],
             "hit": target in items,
         }
         for user, history, target, items in zip(
@@ -163,7 +163,7 @@ def tune_memory(model: Recommender, split: Split, settings: RecommendationEvalua
 
 def _validated(model: Recommender, split: Split, settings: RecommendationEvaluation, way: Way) -> dict[str, float]:
     users = _some_users(len(split.validation), settings.validation_users)
-    found = model.rank(every_item(split.train)[users], 10, by=way, beam=20).items
+    found = model.rank(every_item(split.train)[users], 10, by=way, beam=20, fewer=True).items
     recall, ndcg = recall_ndcg(ranks(found, split.validation[users]), 10)
     return {"recall@10": float(recall.mean()), "ndcg@10": float(ndcg.mean())}
 

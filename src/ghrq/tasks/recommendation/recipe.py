@@ -48,6 +48,12 @@ class RecommendationData(Section):
     on_bad: OnBad = "stop"
     """Of a table of orders: ``skip`` leaves out rows of orders and items that cannot be used, and counts them."""
 
+    @property
+    def own(self) -> bool:
+        """Whether it is a table of orders, as far as its name tells, and not Amazon's reviews."""
+        source = Path(self.source)
+        return bool(self.items) or (bool(source.suffix) and not source.name.startswith("reviews_"))
+
 
 class Ids(Section):
     """Where the IDs of the items come from."""

@@ -34,7 +34,14 @@ PAPER = {
 _WITH_CODES = {"kind": ("ghrq", "hra-only", "dhste-only", "naive", "euclidean", "calibrated", RANDOM, LETTER)}
 
 _ALL = "Items of the history stay in the list, as in the paper."
-_UNSEEN = "Items of the history are left out of the list: no user of Amazon Beauty buys one again."
+_UNSEEN = "Items of the history are left out of the list."
+_NEVER_AGAIN = " No user of Amazon Beauty buys one again."
+
+
+def _on_amazon(study: StudyResults) -> bool:
+    """Whether the runs are on Amazon's reviews: figures of the paper mean nothing beside those of another shop."""
+    recipes = (group.recipe() for group in study.groups)
+    return not any(isinstance(recipe, RecommendationRecipe) and recipe.data.own for recipe in recipes)
 
 
 def _columns(way: str, protocol: str) -> list[Column]:
@@ -63,7 +70,13 @@ def _baselines(way: str) -> list[Baseline]:
 def _table(title: str, way: str, protocol: str, note: str, **others: Any) -> Table:
     only: Mapping[str, Sequence[Any]] = {} if way in ("items", "memory") else _WITH_CODES
     baselines: list[Baseline | str] = [RANDOM, LETTER, *_baselines(way)]
-    return Table(title, _columns(way, protocol), only=only, baselines=baselines, note=note, **others)
+
+    def noted(study: StudyResults) -> str:
+        return note + _NEVER_AGAIN * (protocol == "unseen" and _on_amazon(study))
+
+    return Table(
+        title, _columns(way, protocol), only=only, baselines=baselines, note=noted, on_paper=_on_amazon, **others
+    )
 
 
 CODES = _table("Generating codes (table 3)", "codes", "all", f"Beam search over the IDs. {_ALL}", paper=PAPER)
@@ -97,6 +110,7 @@ IDS = Table(
     only=_WITH_CODES,
     baselines=[RANDOM, LETTER],
     paper=PAPER,
+    on_paper=_on_amazon,
     note="Distinct: different tuples before the tie-break token, as a share of the items. Residual error: mean "
     "d²(ẑ, z). Telescoping error: of all codes and the last residual composed again. Those of the Euclidean kind are "
     "in Euclidean units. A higher share of distinct tuples need not mean better recommendations.",

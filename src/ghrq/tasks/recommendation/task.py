@@ -29,6 +29,9 @@ from ghrq.training.loop import Stage
 from ghrq.training.schedule import cosine_decay
 from ghrq.training.task import Task
 
+# Numbers of an embedding: sums of their squares have to be finite in float32.
+_LARGEST = 1e15
+
 
 class Recommendation(Task):
     """The tokenizer of the items is fitted, then one stage trains the recommender.
@@ -74,6 +77,13 @@ class Recommendation(Task):
                 f"quantizer.codebook_size = {recipe.quantizer.codebook_size}: {len(data.items)} items are too few for "
                 f"so many codes: set it to some {max(2, len(data.items) // 8)}, and quantizer.num_stages to 3"
             )
+        if data.vectors is not None:
+            largest, item = data.vectors.abs().amax(1).max(0)
+            if float(largest) > _LARGEST:
+                raise UserError(
+                    f"the embedding of the item {data.items[int(item)]!r} has numbers up to {float(largest):g}, whose "
+                    "squares are not finite in float32: scale the embeddings to about 1"
+                )
         if int(split.train.lengths.max()) < 2:
             raise UserError("no user has two items to train with (and two more for validation and test): more orders")
 
