@@ -60,6 +60,16 @@ def test_examples_show_what_they_print_and_draw(site):
     assert (site / "examples" / "mammals.html").stat().st_size > 50_000
 
 
+def test_figures_are_in_their_pages_and_follow_the_theme(site):
+    drawn = {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")} - {"mark", "favicon"}
+    text = "".join(page.read_text("utf-8") for page in (site / "concepts").glob("*.html"))
+    assert {"figure-1", "figure-2"} <= drawn
+    assert text.count('<svg role="img" aria-label="') == len(drawn)
+    assert not re.search(r"<img[^>]*figures/(?!mark|favicon)[\w-]*\.svg", text)
+    assert "var(--ink)" in text
+    assert "#1b1f24" not in text.lower()
+
+
 def test_commands_have_their_help(site):
     text = (site / "api" / "commands.html").read_text("utf-8")
     assert all(f'id="ghrq-{name}"' in text for name in ("fit", "train", "explore", "codec-encode", "image-decode"))
