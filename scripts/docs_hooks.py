@@ -44,7 +44,7 @@ def on_page_content(html: str, config: Any, **_: Any) -> str:
 
     def drawing(found: re.Match[str]) -> str:
         svg = inline((folder / f"{found[2]}.svg").read_text("utf-8"), found[2])
-        drawn = svg.replace("<svg ", f'<svg role="img" aria-label="{found[1]}" class="figure" ', 1)
+        drawn = svg.replace("<svg ", f'<svg role="img" aria-label="{found[1]}" class="figure" data-search-exclude ', 1)
         return f'<span class="drawing" tabindex="0">{drawn}</span>' if _width(svg) > _WIDE else drawn
 
     def link(found: re.Match[str]) -> str:
