@@ -61,18 +61,6 @@ def text(x: float, y: float, label: str, anchor: str = "start", colour: str = "c
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{label}</text>'
 
 
-def arrow(x1: float, y1: float, x2: float, y2: float, colour: str, dash: bool = False) -> str:
-    """A straight arrow."""
-    angle = math.atan2(y2 - y1, x2 - x1)
-    tips = [(x2 - 8 * math.cos(angle + turn), y2 - 8 * math.sin(angle + turn)) for turn in (0.4, -0.4)]
-    head = " ".join(f"{a:.1f},{b:.1f}" for a, b in [(x2, y2), *tips])
-    dashes = ' stroke-dasharray="5 4"' if dash else ""
-    return (
-        f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" stroke-width="2"{dashes}/>'
-        f'<polygon points="{head}" fill="{colour}"/>'
-    )
-
-
 def save(name: str, width: float, height: float, parts: list[str]) -> None:
     """Write ``docs/figures/NAME.svg``."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -203,41 +191,6 @@ def draw_drift() -> None:
     save("drift", width, height + 4, parts)
 
 
-def draw_gradients() -> None:
-    """What goes forward, and how the gradient comes back, for both estimators."""
-    parts, boxes = [], ["encoder", "z", "q₁", "q₂", "q₃", "ẑ", "decoder"]
-    for row, (title, colour) in enumerate(
-        (("naive: copied at every stage", BAD), ("ghrq: one hop, from ẑ to z", GOOD))
-    ):
-        top = 30 + row * 150
-        parts.append(text(4, top - 12, title, colour=colour))
-        x, places = 4.0, []
-        for name in boxes:
-            width = 74 if len(name) > 3 else 40
-            parts.append(
-                f'<rect x="{x}" y="{top}" width="{width}" height="32" rx="6" fill="currentColor" fill-opacity=".06" '
-                'stroke="currentColor" stroke-opacity=".5"/>'
-            )
-            parts.append(text(x + width / 2, top + 21, name, "middle"))
-            places.append((x, x + width))
-            x += width + 34
-        for (_, end), (start, _) in itertools.pairwise(places):
-            parts.append(arrow(end + 3, top + 16, start - 3, top + 16, "currentColor"))
-        low = top + 52
-        middles = [(a + b) / 2 for a, b in places]
-        parts.append(arrow(middles[6], low, middles[5] + 4, low, colour, dash=True))
-        hops = [(5, 4), (4, 3), (3, 2), (2, 1)] if row == 0 else [(5, 1)]
-        for start, stop in hops:
-            parts.append(arrow(middles[start] - 4, low, middles[stop] + 4, low, colour, dash=True))
-        parts.append(arrow(middles[1] - 4, low, middles[0], low, colour, dash=True))
-        note = [
-            "as it is, at another point each time: it leaks into every residual",
-            "turned and discounted: gyr[z, −ẑ] g / (λ_ẑ λ_z)",
-        ]
-        parts.append(text((middles[1] + middles[5]) / 2, low + 22, note[row], "middle"))
-    save("gradients", 600, 300, parts)
-
-
 def draw_discount() -> None:
     """The length of the transported gradient against the radius: copied, transported, discounted."""
     radii = torch.linspace(0, 0.98, 80)
@@ -295,7 +248,7 @@ def draw_numbers() -> None:
 
 def main() -> None:
     """Draw all of them."""
-    for draw in (draw_ball, draw_distance, draw_telescoping, draw_drift, draw_gradients, draw_discount, draw_numbers):
+    for draw in (draw_ball, draw_distance, draw_telescoping, draw_drift, draw_discount, draw_numbers):
         draw()
 
 

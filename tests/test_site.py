@@ -17,8 +17,9 @@ from test_reference import MODULES
 
 ROOT = Path(__file__).parents[1]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-MAIN = ("index", "start/first-ids", "semantic-ids", "concepts/ball", "results/calibrated", "examples/digits_vqvae")
-MAIN += ("api/quantizer", "api/commands")
+MAIN = ("index", "start/first-ids", "semantic-ids", "concepts/ball", "results/compression", "examples/digits_vqvae")
+MAIN += ("api/optim", "api/commands")  # as the larger pages of the reference, but axe takes seconds for those
+NO_INDEX = 'var __index = {"config": {"lang": ["en"], "separator": " ", "pipeline": [], "fields": {}}, "docs": []}'
 
 pytest.importorskip("material", reason="mkdocs-material is not installed: the site is not built")
 pytestmark = pytest.mark.slow
@@ -66,6 +67,16 @@ def test_examples_show_what_they_print_and_draw(site):
     assert (site / "examples" / "mammals.html").stat().st_size > 50_000
 
 
+def test_figures_are_in_their_pages_and_follow_the_theme(site):
+    drawn = {path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")} - {"mark", "favicon"}
+    text = "".join(page.read_text("utf-8") for page in (site / "concepts").glob("*.html"))
+    assert {"figure-1", "figure-2"} <= drawn
+    assert text.count('<svg role="img" aria-label="') == len(drawn)
+    assert not re.search(r"<img[^>]*figures/(?!mark|favicon)[\w-]*\.svg", text)
+    assert "var(--ink)" in text
+    assert "#1b1f24" not in text.lower()
+
+
 def test_commands_have_their_help(site):
     text = (site / "api" / "commands.html").read_text("utf-8")
     assert all(f'id="ghrq-{name}"' in text for name in ("fit", "train", "explore", "codec-encode", "image-decode"))
@@ -79,7 +90,51 @@ def test_nothing_is_loaded_from_elsewhere(site):
 
 
 @pytest.fixture(scope="module")
-def address(site):
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: no test in a browser")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def opened(browser, site):
+    """``page = opened("light")``; at the end there was no error, and no request but to the site itself.
+
+    Each page of the site loads the index of the search and takes seconds to prepare it: only where it is searched.
+    """
+    contexts, problems = [], []
+
+    def open_page(scheme="light", search=False):
+        context = browser.new_context(color_scheme=scheme, reduced_motion="reduce")
+        contexts.append(context)
+        page = context.new_page()
+        if not search:
+            page.route("**/search_index.js", lambda route: route.fulfill(body=NO_INDEX))
+        page.set_default_timeout(120_000)
+        page.on("console", lambda message: problems.append(f"{page.url}: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
+        page.on("request", lambda request: None if is_own(request.url) else problems.append(request.url))
+        page.on("requestfailed", lambda request: problems.append(f"failed: {request.url}"))
+        return page
+
+    def is_own(url):
+        return url.startswith((site.as_uri(), "http://127.0.0.1:", "data:", "blob:", "about:"))
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not problems
+
+
+@pytest.fixture(params=["file", "server"])
+def address(request, site):
+    """The site as it is read: from files, and from a server."""
+    if request.param == "file":
+        yield site.as_uri()
+        return
+
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_):
             pass
@@ -92,47 +147,13 @@ def address(site):
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: no test in a browser")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def opened(browser, address):
-    """``page = opened("light")``; at the end there was no error, and no request but to the site itself."""
-    contexts, problems = [], []
-
-    def open_page(scheme="light"):
-        context = browser.new_context(color_scheme=scheme, reduced_motion="reduce")
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(120_000)
-        page.on("console", lambda message: problems.append(f"{page.url}: {message.text}"))
-        page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
-        page.on("request", lambda request: None if is_own(request.url) else problems.append(request.url))
-        page.on("requestfailed", lambda request: problems.append(f"failed: {request.url}"))
-        return page
-
-    def is_own(url):
-        return url.startswith((address, "data:", "blob:"))
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not problems
-
-
 @in_a_browser
-def test_no_page_is_wider_than_the_screen(opened, address, site):
+def test_no_page_is_wider_than_the_screen(opened, site):
     page, wide = opened(), []
     for path in sorted(site.rglob("*.html")):
         if path.name in ("404.html", "mammals.html"):
             continue
-        page.goto(f"{address}/{path.relative_to(site).as_posix()}", wait_until="domcontentloaded")
+        page.goto(path.as_uri(), wait_until="domcontentloaded")
         for width in (390, 820, 1440):
             page.set_viewport_size({"width": width, "height": 900})
             if page.evaluate("document.documentElement.scrollWidth") > width:
@@ -142,13 +163,13 @@ def test_no_page_is_wider_than_the_screen(opened, address, site):
 
 @in_a_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_contrast(opened, address, scheme):
+def test_contrast(opened, site, scheme):
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe is not installed: no test of contrast"
     )
     page, found = opened(scheme), []
     for name in MAIN:
-        page.goto(f"{address}/{name}.html")
+        page.goto((site / f"{name}.html").as_uri())
         result = axe.Axe().run(page, options={"runOnly": ["color-contrast", "image-alt", "link-name", "button-name"]})
         for problem in result.response["violations"]:
             found += [(name, problem["id"], node["html"][:120]) for node in problem["nodes"]]
@@ -157,7 +178,7 @@ def test_contrast(opened, address, scheme):
 
 @in_a_browser
 def test_search_and_the_switch_to_dark(opened, address):
-    page = opened()
+    page = opened(search=True)
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{address}/index.html")
     page.fill("input.md-search__input", "telescoping")
@@ -171,7 +192,7 @@ def test_search_and_the_switch_to_dark(opened, address):
 
 
 @in_a_browser
-def test_the_explorer_of_the_example_opens(opened, address):
+def test_the_explorer_of_the_example_opens(opened, site):
     page = opened()
-    page.goto(f"{address}/examples/mammals.html")
+    page.goto((site / "examples" / "mammals.html").as_uri())
     page.wait_for_selector("html[data-ready]")

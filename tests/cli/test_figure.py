@@ -11,7 +11,7 @@ import ghrq as library
 from finished_runs import finished, finished_audio
 from ghrq import ball
 from ghrq.quantizer.cascade import aggregate, residual
-from ghrq.report.aggregation_figure import aggregation_figure, project
+from ghrq.report.aggregation_figure import _outside, aggregation_figure, project
 from ghrq.report.code_source import CodeSource
 
 
@@ -54,6 +54,15 @@ def test_the_caption_has_the_distances_in_all_dimensions():
     missed = ball.distance(aggregate([*parts[:3], r], 1.0, "chained").point, z).median()
     assert f"Median over 50 tuples: {float(missed):.3g}, " in caption
     assert re.search(r"keeps most of these, \d+% of their squared length", caption)
+
+
+@pytest.mark.parametrize("after", [(0.4, 0.5), (0.0, -0.4), (0.6, 0.3), (0.2, 0.8)])
+def test_a_stop_is_named_beside_its_lines(after):
+    before, stop, after = torch.zeros(2), torch.tensor([0.1, 0.4]), torch.tensor(after)
+    placed = torch.tensor(_outside(before, stop, after)["xytext"])
+    assert float(placed.norm()) == pytest.approx(6.0, rel=1e-4)
+    for other in (before, after):
+        assert float(torch.cosine_similarity(placed, other - stop, dim=0)) < 1e-3
 
 
 @pytest.mark.slow

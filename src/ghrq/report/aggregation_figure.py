@@ -129,10 +129,11 @@ def _draw(axes: Any, hops: Hops) -> None:
     _hops(axes, hops, labels=True)
     axes.plot(0, 0, "o", color=INK, markersize=4)
     axes.annotate("O", (0, 0), xytext=(-11, -3), textcoords="offset points")
-    named = [hops.stops["nested"][0]]
-    for stop, name in zip(hops.stops["nested"][1:3], ("q₁", "q₁ ⊕ q₂"), strict=True):
+    stops = hops.stops["nested"]
+    named = [stops[0]]
+    for (before, stop, after), name in zip(stops[:4].unfold(0, 3, 1).mT, ("q₁", "q₁ ⊕ q₂"), strict=True):
         if min(float((stop - other).norm()) for other in [*named, hops.z]) > _CLEAR:
-            axes.annotate(name, stop.tolist(), xytext=(-5, 6), ha="right", textcoords="offset points", fontsize=9)
+            axes.annotate(name, stop.tolist(), **_outside(before, stop, after))
             named.append(stop)
     ends = torch.cat([stops[-2:] for stops in hops.stops.values()])
     x, y = ((ends.amax(0) + ends.amin(0)) / 2).tolist()
@@ -149,6 +150,18 @@ def _draw(axes: Any, hops: Hops) -> None:
     times = 0.4 * 2.08 / (2 * half)
     inset.text(0.04, 0.03, f"{times:,.0f} times as large", transform=inset.transAxes, fontsize=8, color=INK)
     axes.indicate_inset_zoom(inset, edgecolor=PALE, alpha=0.45)
+
+
+def _outside(before: Tensor, stop: Tensor, after: Tensor) -> dict[str, Any]:
+    """Where the name of a stop stands: on the outer side of the bend, away from both lines."""
+    back, on = ((other - stop) / (other - stop).norm().clamp(min=1e-9) for other in (before, after))
+    away = -(back + on)
+    if float(away.norm()) < 1e-3:  # a straight line
+        away = torch.stack([back[1], -back[0]])
+    x, y = (away / away.norm().clamp(min=1e-9)).tolist()
+    ha = "left" if x > 0.4 else "right" if x < -0.4 else "center"
+    va = "bottom" if y > 0.4 else "top" if y < -0.4 else "center"
+    return {"xytext": (6 * x, 6 * y), "textcoords": "offset points", "fontsize": 9, "ha": ha, "va": va}
 
 
 def _hops(axes: Any, hops: Hops, labels: bool = False) -> None:

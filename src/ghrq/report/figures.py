@@ -48,6 +48,16 @@ STYLE = {
 }
 
 
+def inline(svg: str, name: str) -> str:
+    """``svg`` for the inside of a page: it follows the theme, and its identifiers begin with ``name``."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r"(url\(|href=\")#", rf"\1#{name}-", svg)
+    for colour, variable in _VARIABLES.items():
+        svg = re.sub(colour, f"var({variable})", svg, flags=re.IGNORECASE)
+    return svg
+
+
 @dataclass(frozen=True)
 class Figure:
     """A plot with its caption."""
@@ -74,11 +84,7 @@ class Figure:
 
     def html(self) -> str:
         """A ``<figure>`` that follows the page's theme and shares no identifier with another."""
-        svg = self.svg[self.svg.index("<svg") :]
-        svg = re.sub(r'\bid="', f'id="{self.name}-', svg)
-        svg = re.sub(r"(url\(|href=\")#", rf"\1#{self.name}-", svg)
-        for colour, variable in _VARIABLES.items():
-            svg = re.sub(colour, f"var({variable})", svg, flags=re.IGNORECASE)
+        svg = inline(self.svg, self.name)
         return render("figure", figure=self, svg=safe(svg))
 
 
