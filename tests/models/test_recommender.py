@@ -91,11 +91,11 @@ def test_a_beam_over_everything_ranks_as_plain_scores_do(by, exclude_seen):
         assert found.items[row].tolist() == wanted.indices.tolist()
 
 
-@pytest.mark.parametrize("new", [[], [3, 17]])
+@pytest.mark.parametrize(("new", "repeats"), [([], None), ([3, 17], None), ([3, 17], 0.3), ([], 1e-6)])
 @pytest.mark.parametrize("beam", [0, N])
 @pytest.mark.parametrize("outputs", [("codes", "items"), ("items",)])
-def test_the_memory_is_mixed_with_the_item_head(beam, outputs, new):
-    model, bought = with_memory(outputs=outputs)
+def test_the_memory_is_mixed_with_the_item_head(beam, outputs, new, repeats):
+    model, bought = with_memory(outputs=outputs, memory_repeats=repeats)
     model.known[new] = False
     given = histories()
     found = model.rank(given, 9, beam=beam, exclude_seen=False)
@@ -116,10 +116,23 @@ def test_the_memory_is_mixed_with_the_item_head(beam, outputs, new):
         for item in new:  # as likely as the five items with the nearest texts, if that is more
             others = sorted(set(range(N)) - set(new), key=lambda other: -float(text[item] @ text[other]))
             chance[item] = max(chance[item], sum(chance[other] for other in others[:5]) / 5)
+        if repeats is not None:  # the items of the history together have this share
+            old, every = float(sum(chance[item] for item in set(items))), float(chance.sum())
+            for item in range(N):
+                chance[item] *= repeats / old if item in items else (1 - repeats) / (every - old)
         scores = chance.log() + 0.3 * by_codes + 1.5 * near
         wanted = scores.topk(9)
         torch.testing.assert_close(found.scores[row], wanted.values, rtol=1e-4, atol=1e-4)
         assert found.items[row].tolist() == wanted.indices.tolist()
+
+
+def test_items_that_nobody_repeats_come_last_and_change_no_other():
+    model, _ = with_memory(memory_repeats=1e-9)
+    given = histories()
+    found, unseen = (model.rank(given, N, beam=0, exclude_seen=leave, fewer=True).items for leave in (False, True))
+    for row, history in enumerate(given):
+        seen = len(set(history[history >= 0].tolist()))
+        assert found[row, : N - seen].tolist() == unseen[row, : N - seen].tolist()
 
 
 def test_the_memory_of_allowed_items_counts_however_few_they_are():

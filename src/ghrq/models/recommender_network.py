@@ -63,6 +63,8 @@ class RecommenderConfig(Section):
     """Weight of the codes' log-probability beside that of the item with the memory."""
     memory_text: Annotated[float, Field(ge=0)] = 2.0
     """Weight of the cosine of an item's text with that of the history beside both."""
+    memory_repeats: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """How likely the next item is one of the history, as the memory has it. None: as the item head says."""
 
 
 class RecommenderNetwork(nn.Module):

@@ -78,7 +78,8 @@ class RecommenderRanking(RecommenderNetwork):
         ``"hybrid"``    the sum of both;
         ``"reranked"``  by codes the best ``beam`` items, and these in the order of ``"items"``;
         ``"memory"``    as ``"hybrid"``, where the probability of an item is mixed with how often it came after the
-                        items of the history in training, and texts near those of the history count.
+                        items of the history in training, texts near those of the history count, and items of the
+                        history are as likely as repeats were in training.
 
         Args:
             histories: see above; all items are excluded, the last ``config.history`` are looked at.
@@ -237,6 +238,8 @@ class RecommenderRanking(RecommenderNetwork):
         if len(new):
             chance[:, new] = torch.maximum(chance[:, new], chance[:, near].mean(-1))
         scores = chance.log()
+        if config.memory_repeats is not None:
+            scores += _repeated(chance, self._seen(histories), config.memory_repeats)
         if config.text_dim and config.memory_text:
             weight = decayed(histories, config.memory_decay)
             texts = F.embedding_bag(histories.clamp(min=0), self._directions, per_sample_weights=weight, mode="sum")
@@ -269,14 +272,18 @@ class RecommenderRanking(RecommenderNetwork):
         """Which items may be recommended, ``(B, n)`` or ``(n,)``, at least k; None for all."""
         mask = None if allowed is None else allowed.to(histories.device)
         if exclude_seen:
-            seen = torch.zeros(len(histories), len(self) + 1, dtype=torch.bool, device=histories.device)
-            seen.scatter_(1, histories.where(histories >= 0, len(self)), True)
-            mask = ~seen[:, :-1] if mask is None else ~seen[:, :-1] & mask
+            unseen = ~self._seen(histories)
+            mask = unseen if mask is None else unseen & mask
         fewest = len(self) if mask is None else int(mask.sum(-1).min())
         if fewest < k:
             why = " that are allowed" + " and not in the history" * exclude_seen if mask is not None else ""
             raise UserError(f"k={k}, but there are only {fewest:,} items{why}: ask for fewer, or allow more")
         return mask
+
+    def _seen(self, histories: Tensor) -> Tensor:
+        """Bool ``(B, n)``: the items of ``histories (B, H)``."""
+        seen = torch.zeros(len(histories), len(self) + 1, dtype=torch.bool, device=histories.device)
+        return seen.scatter_(1, histories.where(histories >= 0, len(self)), True)[:, :-1]
 
     def _check_request(self, histories: Tensor, k: int, by: Way) -> None:
         at_least("k", k, 1, whole=True)
@@ -300,6 +307,14 @@ class RecommenderRanking(RecommenderNetwork):
                 f"{len(empty):,} of {len(histories):,} histories have no item that the model knows, the first is "
                 f"number {empty[0]} (from 0): leave such users out, or recommend what is popular"
             )
+
+
+def _repeated(chance: Tensor, seen: Tensor, share: float) -> Tensor:
+    """``(B, n)``, what to add to ``chance.log()``: items that are ``seen (B, n)`` then have ``share`` of the sum."""
+    tiny = torch.finfo(chance.dtype).tiny
+    old = (chance * seen).sum(1, keepdim=True).clamp(min=tiny)
+    new = (chance * ~seen).sum(1, keepdim=True).clamp(min=tiny)
+    return torch.where(seen, (share / old).log(), ((1.0 - share) / new).log())
 
 
 def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:

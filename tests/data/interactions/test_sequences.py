@@ -34,6 +34,12 @@ def test_lengths_counts_and_owners():
     assert data.owners().tolist() == [0, 0, 0, 2]
 
 
+def test_the_share_of_repeats():
+    assert interactions([1, 2, 1, 1], [], [3], [2, 1]).repeat_share() == (2 + 1) / (4 + 2)
+    assert interactions([1, 2, 3], [1, 2]).repeat_share() == 1 / 5
+    assert interactions([1]).repeat_share() == 0.5
+
+
 def test_the_last_items_are_filled_from_the_left():
     data = interactions([1, 2, 3], [], [4])
     assert data.last(2).tolist() == [[2, 3], [-1, -1], [-1, 4]]

@@ -48,6 +48,15 @@ class Interactions:
         """int64 ``(total,)``: the user of each entry of :attr:`sequence`."""
         return torch.repeat_interleave(torch.arange(len(self)), self.lengths)
 
+    def repeat_share(self) -> float:
+        """How likely an item is one that its user had before: ``(repeats + 1) / (events + 2)``.
+
+        The first item of a user is no event: it cannot be a repeat.
+        """
+        pairs = len(torch.unique(self.owners() * len(self.items) + self.sequence))
+        events = len(self.sequence) - int((self.lengths > 0).sum())
+        return (len(self.sequence) - pairs + 1) / (events + 2)
+
     def last(self, length: int) -> Tensor:
         """int64 ``(n, length)``: the last items of each user, the newest at the end, filled with -1 from the left."""
         return last_of_each(self.sequence, self.lengths, length)

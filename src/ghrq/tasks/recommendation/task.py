@@ -138,6 +138,7 @@ class Recommendation(Task):
             sizes=() if self.ids is None else self.ids.sizes,
             text_dim=0 if text is None else text.shape[1],
             pairs=0 if memory is None else len(memory.items),
+            memory_repeats=None if memory is None else self.split.train.repeat_share(),
             **settings.model_dump(include=set(RecommenderConfig.model_fields)),
         )
         codes = None if self.ids is None else self.ids.codes
