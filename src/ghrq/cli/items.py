@@ -85,7 +85,7 @@ def fit(
     learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Of the autoencoder.")] = None,
     radius: Annotated[
         float, typer.Option(help="Median radius of the vectors on the ball: small ones are close to flat space.")
-    ] = 0.5,
+    ] = 0.3,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
     on_bad: BadRows = "stop",

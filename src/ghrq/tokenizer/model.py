@@ -41,7 +41,7 @@ class Settings:
     batch_size: int
     learning_rate: float
     seed: int
-    radius: float = 0.5  # not in the files of ghrq 0.1.0, as are the next ones
+    radius: float = 0.5  # was so in the files of ghrq 0.1.0, which do not have it, nor the next ones
     quantizer_weight: float = 0.1
     commitment_weight: float = 0.25
     codebook_rate: float | None = None
