@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ghrq import __version__, cli
+from ghrq.training.recipe import load_recipe
 
 COMMANDS = ["train", "eval", "reproduce", "runs", "recipes"]
 
@@ -249,6 +250,16 @@ def test_recipes_lists_what_is_shipped(ghrq):
     code, out, _ = ghrq("recipes")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines() if line] == list(shipped())
+
+
+def test_recipes_shows_all_keys_of_one(ghrq, tmp_path):
+    code, out, _ = ghrq("recipes", "wordnet/demo")
+    assert code == 0
+    (tmp_path / "again.toml").write_text(out)
+    assert load_recipe(tmp_path / "again.toml") == load_recipe("wordnet/demo")
+    code, _, err = ghrq("recipes", "wordnet/dem")
+    assert code == 2
+    assert "wordnet/demo" in err
 
 
 def test_missing_accelerate_names_the_extra(recipe_file, ghrq, monkeypatch):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ghrq.training.run import Run
 
 
-_SET = typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable. A run's recipe.toml has all keys.")
+_SET = typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable. 'ghrq recipes NAME' shows all keys.")
 
 
 def register(app: typer.Typer) -> None:
@@ -159,16 +159,24 @@ def runs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("ru
     print(columns(rows) if len(rows) > 1 else f"no runs in {root}")
 
 
-def recipes() -> None:
-    """List the recipes that ship with ghrq.
+def recipes(
+    recipe: Annotated[str | None, typer.Argument(help="Show this one, with all its keys: a name, or a file.")] = None,
+) -> None:
+    """List the recipes that ship with ghrq, or show one with all keys that --set can change.
 
     Minutes are those of one run, training and evaluation, on an idle core; a busy core takes as many times longer as it
     has other work. 'ghrq reproduce' trains several runs.
 
     \b
-    Example:
+    Examples:
       ghrq recipes
+      ghrq recipes wordnet/demo
     """  # noqa: D301
+    if recipe is not None:
+        from ghrq.training.recipe import load_recipe
+
+        print(load_recipe(recipe).toml(), end="")
+        return
     from ghrq.recipes import shipped, summary
 
     print(columns([(name, summary(path)) for name, path in shipped().items()]))
