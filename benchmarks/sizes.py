@@ -24,7 +24,7 @@ SIZES = ([256, 256, 256], [64, 256, 1024], [1024, 256, 64])
 
 def measured(vectors: Any, sizes: list[int], seed: int, **settings: Any) -> dict[str, Any]:
     """Of one tokenizer."""
-    tokenizer = ghrq.Tokenizer(codebook_size=sizes, seed=seed, **settings).fit(vectors)
+    tokenizer = ghrq.Tokenizer(codebook_size=sizes, radius=label_agreement.RADIUS, seed=seed, **settings).fit(vectors)
     found = quality(tokenizer.encode(vectors), vectors, tokenizer, neighbours=0, seed=seed)
     return {
         "collisions": 1.0 - found.uniqueness[-1],

@@ -24,7 +24,7 @@ import timing
 
 import ghrq
 
-STAGES, BITS = 4, 8
+STAGES, BITS, RADIUS = 4, 8, 0.5
 FIT_SECONDS, ENCODE_SECONDS = 60.0, 2.0
 REAL = Path("amazon-beauty", "mpnet-embeddings.f16.npy")
 
@@ -57,7 +57,8 @@ def lost(back: np.ndarray, x: np.ndarray) -> float:
 
 
 def ours(kind: str, x: np.ndarray) -> Result:
-    tokenizer, fit = timed(lambda: ghrq.Tokenizer(kind=kind, num_stages=STAGES, codebook_size=2**BITS).fit(x))
+    settings = {"num_stages": STAGES, "codebook_size": 2**BITS, "radius": RADIUS}
+    tokenizer, fit = timed(lambda: ghrq.Tokenizer(kind=kind, **settings).fit(x))
     codes, encode = timed(lambda: tokenizer.encode(x))
     return Result(fit, encode, [lost(tokenizer.decode(codes[:, :depth]), x) for depth in range(1, STAGES + 1)])
 
