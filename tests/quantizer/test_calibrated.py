@@ -6,6 +6,7 @@ from tests import oracle
 
 from ghrq import ball
 from ghrq.quantizer import DepthDropout, ResidualQuantizer
+from ghrq.quantizer.codebook import MovingMidpoints
 
 D, K, N = 6, 16, 3
 
@@ -288,3 +289,67 @@ def test_the_limit_of_a_step_does_not_outlive_it():
     small.initialize(1e-3 * torch.randn(100, 8))
     rq.load_state_dict(small.state_dict())
     assert rq.data_curvature == small.data_curvature
+
+
+# --- a curvature that follows the data moves no code -------------------------------------------------------------
+
+
+def in_units_of_the_encoder(rq):
+    return ball.logmap0(rq.codebooks.detach()) / rq.scale().double()
+
+
+@pytest.mark.parametrize("factor", [0.2, 1.5, 40.0])
+def test_codes_stay_where_they_are_when_the_curvature_changes(factor):
+    rq, z = calibrated(), vectors()
+    rq(z)
+    before, scale = in_units_of_the_encoder(rq), float(rq.scale())
+    rq(factor * z)
+    assert abs(float(rq.scale()) / scale - 1.0) > 0.03
+    torch.testing.assert_close(in_units_of_the_encoder(rq), before, rtol=1e-6, atol=1e-12)
+
+
+def test_the_first_vectors_set_the_curvature_and_move_no_code():
+    rq = calibrated()
+    drawn = rq.codebooks.detach().clone()
+    rq(vectors(norm=1000.0))
+    torch.testing.assert_close(rq.codebooks.detach(), drawn, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
+def test_moving_midpoints_are_stretched_as_codes_are(factor):
+    points = ball.expmap0(vectors(N * K).view(N, K, D) * torch.logspace(-4, 0.3, K, dtype=torch.float64).unsqueeze(-1))
+    points[0, 0] = 0.0
+    midpoints = MovingMidpoints(points, (K,) * N, 1.0, 0.9)
+    wanted = ball.expmap0(factor * ball.logmap0(points))
+    midpoints.stretch(torch.tensor(factor))
+    torch.testing.assert_close(ball.midpoint_from_sums(midpoints.s, midpoints.t), wanted, rtol=1e-7, atol=1e-12)
+    # The weights are the old ones, too: the next batch moves codes as far as before.
+    expected = MovingMidpoints(wanted, (K,) * N, 1.0, 0.9)
+    torch.testing.assert_close(midpoints.t, expected.t, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", [1.0, 0.1, 0.01])
+def test_vectors_do_not_run_away_from_codes_that_follow_them(weight):
+    """An autoencoder whose biases drift at first: commitment has to hold the vectors, as it does in flat space."""
+    from sklearn.datasets import load_digits
+
+    x = torch.tensor(load_digits().data, dtype=torch.float32) / 16
+    errors = {}
+    for kind in ("calibrated", "euclidean"):
+        torch.manual_seed(0)
+        encoder = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 16))
+        decoder = torch.nn.Sequential(torch.nn.Linear(16, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64))
+        rq = ResidualQuantizer(16, 32, 4, kind, codebook_update="ema")
+        rq.initialize(encoder(x).detach())
+        optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+        for _ in range(400):
+            batch = x[torch.randint(len(x), (64,))]
+            z_hat, _, loss = rq(encoder(batch))
+            error = torch.nn.functional.mse_loss(decoder(z_hat), batch)
+            optimizer.zero_grad()
+            (error + weight * loss).backward()
+            optimizer.step()
+        rq.eval()
+        errors[kind] = torch.nn.functional.mse_loss(decoder(rq(encoder(x)).z_hat), x).item()
+    assert errors["calibrated"] < 1.1 * errors["euclidean"]

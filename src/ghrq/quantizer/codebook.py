@@ -154,6 +154,33 @@ class MovingMidpoints(nn.Module):
         moved = ball.midpoint_from_sums(self.s, self.t, self.curvature)
         codebooks.copy_(ball.project(torch.where(self.t > 1e-30, moved, codebooks).to(codebooks.dtype), self.curvature))
 
+    @torch.no_grad()
+    def stretch(self, factor: Tensor) -> None:
+        """Multiply the distances of the midpoints from the origin by ``factor ()``.
+
+        The sums become those of one point at each midpoint, with all of its weight.
+        """
+        size = self.curvature**0.5 * torch.linalg.vector_norm(self.s, dim=-1, keepdim=True)
+        radius = size / (self.t + (self.t.square() - size.square()).clamp(min=0.0).sqrt()).clamp(min=1e-300)
+        moved = _stretched(radius, factor.to(radius.dtype))
+        # λ - 1 = (1 + r²) / (1 - r²) and λ r = 2r / (1 - r²), at the radius r of the midpoint
+        weight = self.t * (1.0 - radius.square()) / (1.0 + radius.square())
+        self.s.mul_(torch.where(size > 0.0, weight * 2.0 * moved / (1.0 - moved.square()) / size, factor))
+        self.t.copy_(weight * (1.0 + moved.square()) / (1.0 - moved.square()))
+
+
+@torch.no_grad()
+def stretch(points: Tensor, factor: Tensor, curvature: float) -> None:
+    """Multiply the distances of ``points (..., d)`` from the origin by ``factor ()``, in place."""
+    radius = curvature**0.5 * torch.linalg.vector_norm(points, dim=-1, keepdim=True)
+    points.mul_(torch.where(radius > 0.0, _stretched(radius, factor) / radius, factor).to(points.dtype))
+
+
+def _stretched(radius: Tensor, factor: Tensor) -> Tensor:
+    """``tanh(factor · artanh(radius))``, inside the ball."""
+    bound = ball.max_radius(radius.dtype)
+    return torch.tanh(factor * torch.atanh(radius.clamp(max=bound))).clamp(max=bound)
+
 
 @torch.no_grad()
 def revive(codebooks: Tensor, dead: Tensor, residuals: list[Tensor], weights: Tensor) -> None:

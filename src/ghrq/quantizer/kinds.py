@@ -19,10 +19,12 @@ class Axes(NamedTuple):
     update: Update = "gradient"
     radius: float | None = None
     """The target radius; None is no scale control."""
+    decay: float = 0.99
+    """Of moving midpoints."""
 
 
 KINDS: dict[Kind, Axes] = {
-    "calibrated": Axes("nested", "transport", "discounted", "encoder", "ema", 0.15),
+    "calibrated": Axes("nested", "transport", "discounted", "encoder", "ema", 0.15, 0.95),
     "ghrq": Axes("nested", "transport", "first"),
     "hra-only": Axes("nested", "identity", "every"),
     "dhste-only": Axes("chained", "transport", "first"),

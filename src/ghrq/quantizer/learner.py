@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ghrq.geometry import ball
 from ghrq.geometry.nearest import sample
-from ghrq.quantizer.codebook import revive
+from ghrq.quantizer.codebook import revive, stretch
 from ghrq.quantizer.coder import Coder
 from ghrq.quantizer.depth import DepthDropout, RowWeights
 from ghrq.quantizer.quantized import Quantized, QuantizedDetails
@@ -121,9 +121,23 @@ class Learner(Coder):
             # Of equal vectors rounding errors are left, which have no scale.
             least = _ROUNDING * torch.linalg.vector_norm(self.mean())
         if self.scale is not None:
+            before, begun = self.scale.average(), self.scale.weight > 0.0
             self.scale.update(self._centred(v), weights, least)
+            if self.units == "encoder":
+                self._keep_codes(torch.where(begun, self.scale.average() / before, 1.0))
         if self.learned is not None:
             self.learned.follow(self._centred(v), weights, self.codebooks, least)
+
+    @torch.no_grad()
+    def _keep_codes(self, factor: Tensor) -> None:
+        """Keep codes where they are in units of the encoder, after its multiplier was multiplied by ``factor ()``.
+
+        Left where they are on the ball, they would follow any growth of the vectors at once, and commitment would pull
+        the vectors after them, farther and farther out.
+        """
+        stretch(self.codebooks, factor, self.curvature)
+        if self.midpoints is not None:
+            self.midpoints.stretch(factor)
 
     def _unit(self, scale: EncoderScale | None) -> Tensor | float:
         """The factor from squared distances on the ball to the losses in ``units``."""
