@@ -87,7 +87,7 @@ def test_a_catalogue_grows_in_place(policy, ghrq, here):
         write(here / items, vectors(ROWS)[:30])
         write(here / "new.parquet", np.concatenate((vectors(ROWS)[20:30], vectors(10, seed=1))), 20)
     known, fresh = (20, 100) if policy == "append" else (10, 10)
-    assert ghrq("encode", "tok", items, "--out", "ids.parquet", "--collisions", policy)[0] == 0
+    assert ghrq("encode", "tok", items, "--out", "ids.parquet", "--force", "--collisions", policy)[0] == 0
     before = read("ids.parquet")
     command = ("extend", "tok", "ids.parquet", "new.parquet", "--out", "ids.parquet")
     code, out, err = ghrq(*command)
@@ -325,6 +325,16 @@ def test_remap_and_export(ghrq, here):
     assert pq.read_table("map.parquet").column_names == ["item_id", "old", "new"]
     code, out, _ = ghrq("export", "ids.parquet", "--to", "llm", "--out", "items.jsonl")
     assert (code, told(out)["sizes"]) == (0, "8 x 8 x 256")
+    for there, command in (
+        ("map.parquet", ("remap", "ids.parquet", "other/ids.parquet", "--out", "map.parquet")),
+        ("shop.duckdb", ("export", "ids.parquet", "--to", "duckdb", "--out", "shop.duckdb")),
+        ("new.tokens.json", ("export", "ids.parquet", "--to", "llm", "--out", "new.jsonl")),
+    ):
+        (here / there).write_text("mine")
+        code, _, err = ghrq(*command)
+        assert (code, err.startswith(f"error: {there} is there already: ")) == (2, True)
+        assert (here / there).read_text() == "mine"
+        assert ghrq(*command, "--force")[0] == 0
     code, _, err = ghrq("export", "ids.parquet", "--to", "minionerec", "--out", "Shop.json")
     assert (code, "ends in .index.json, got Shop.json: give --out Shop.index.json" in err) == (2, True)
 

@@ -145,6 +145,15 @@ def test_lists_of_a_fixed_size_are_lists(model, capsys, tmp_path):
     assert parquet.read_table(tmp_path / "top.parquet").num_rows == 2
 
 
+def test_a_file_is_replaced_with_force_only(model, capsys, tmp_path):
+    given = users_table(tmp_path, user_id=[1], history=[["k1"]])
+    (tmp_path / "top.parquet").write_text("mine")
+    assert "top.parquet is there already: name another" in failing(capsys, "recommend", model, *given)
+    assert (tmp_path / "top.parquet").read_text() == "mine"
+    printed(capsys, "recommend", model, *given, "--force")
+    assert parquet.read_table(tmp_path / "top.parquet").num_rows == 1
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [

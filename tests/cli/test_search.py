@@ -81,6 +81,16 @@ def test_rerank_by_the_table(shop, ids):
     assert rows[::3] == true.argmin(axis=1).tolist()
 
 
+def test_a_file_is_replaced_with_force_only(shop, ids, tmp_path, capsys):
+    (tmp_path / "found.csv").write_text("mine")
+    command = ("search", shop / "tok", ids, "--like", "item-007", "--out", "found.csv")
+    assert run(*command) == 2
+    assert "found.csv is there already: name another file, or replace it with --force" in capsys.readouterr().err
+    assert (tmp_path / "found.csv").read_text() == "mine"
+    assert run(*command, "--force") == 0
+    assert pyarrow.csv.read_csv("found.csv").num_rows == 10
+
+
 def test_rerank_finds_rows_by_their_ids(shop, ids, tmp_path, capsys):
     table = pq.read_table(shop / "items.parquet")
     (tmp_path / "parts").mkdir()  # the items in another order, among others, in two files

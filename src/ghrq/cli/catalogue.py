@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ghrq.cli.options import out_option
+from ghrq.cli.options import Force, out_option
 from ghrq.cli.tables import (
     IDS_FILE,
     BadRows,
@@ -137,6 +137,7 @@ def remap(
     old: Annotated[Path, typer.Argument(help="IDs before the new fit.")],
     new: Annotated[Path, typer.Argument(help="IDs after it.")],
     out: Annotated[Path, out_option("File for the table, .parquet.")],
+    force: Force = False,
 ) -> None:
     """Write the table from old to new IDs: one row for each item that has both.
 
@@ -147,7 +148,7 @@ def remap(
     from ghrq.data.tables import open_codes
     from ghrq.ids import remap as remapping
 
-    check_output(out, (".parquet",), [old, new])
+    check_output(out, (".parquet",), [old, new], replace=force)
     before, after = open_codes(old), open_codes(new)
     found = remapping.remap(before, after)
     remapping.write_remapping(out, found, after.id_name)
@@ -165,6 +166,7 @@ def export(
     ids: Ids,
     to: Annotated[To, typer.Option(help="The form, see above.")],
     out: Annotated[Path, out_option("File to write; its name ends as said above.")],
+    force: Force = False,
 ) -> None:
     """Write IDs in a form that other programs read. Retired items are left out.
 
@@ -189,7 +191,8 @@ def export(
     if not out.name.lower().endswith(ending):
         right = shell("--out", out.with_name(f"{out.name.split('.')[0]}{ending}"))
         raise UserError(f"--to {to} writes a file that ends in {ending}, got {out}: give {right}")
-    check_output(out, (out.suffix.lower(),), [ids])
+    for file in exporting.outputs(to, out):
+        check_output(file, (file.suffix.lower(),), [ids], replace=force)
     table = open_codes(ids)
     facts = exporting.export(table, to, out, make_progress())
     print_facts(("items", f"{table.rows:,}"), *facts, *_unverified(table), ("written to", str(out)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ghrq.cli.options import out_option, sizes_option
+from ghrq.cli.options import Force, out_option, sizes_option
 from ghrq.cli.tables import (
     IDS_FILE,
     TABLE_FILE,
@@ -172,6 +172,7 @@ def encode(
         int | None, typer.Option(min=1, help="Rows encoded at once; by default about 8 MB of vectors.")
     ] = None,
     on_bad: BadRows = "stop",
+    force: Force = False,
     engine: Annotated[Literal["local", "ray"] | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Give every row of a table its ID. Columns are those of the fit if not given.
@@ -189,9 +190,9 @@ def encode(
     from ghrq.ids.tuples import count_distinct
     from ghrq.tokenizer import bulk
 
-    check_output(out, FORMATS, [items])
+    check_output(out, FORMATS, [items], replace=force)
     if on_bad == "skip":
-        check_output(_skipped_file(out), (".csv",), [items])
+        check_output(_skipped_file(out), (".csv",), [items], replace=force)
     model, progress = load_tokenizer(tokenizer), make_progress()
     table = open_items(tokenizer, model, items, column, id_column, on_bad=on_bad)
     mention_ids(table, id_column, progress)
@@ -216,6 +217,7 @@ def decode(
     ids: Ids,
     out: Annotated[Path, out_option("File for the vectors: .npy, .parquet, .csv or .jsonl.")],
     depth: Annotated[int | None, typer.Option(min=1, help="Number of first codes to use: fewer are coarser.")] = None,
+    force: Force = False,
 ) -> None:
     """Decode IDs into vectors. A tie-break token is ignored.
 
@@ -227,7 +229,7 @@ def decode(
     from ghrq.data.tables import FORMATS, open_codes
     from ghrq.tokenizer import bulk
 
-    check_output(out, FORMATS, [ids])
+    check_output(out, FORMATS, [ids], replace=force)
     model = load_tokenizer(tokenizer)
     table = open_codes(ids)
     used = bulk.decode(model, table, out, depth, make_progress())

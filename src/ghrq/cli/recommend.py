@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ghrq.cli.options import out_option
+from ghrq.cli.options import Force, out_option
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
 
@@ -46,6 +46,7 @@ def recommend(
     ] = False,
     user_column: Annotated[str, typer.Option("--user", help="With --all: the column of the users.")] = "user_id",
     history_column: Annotated[str, typer.Option("--items", help="With --all: the column of the lists.")] = "history",
+    force: Force = False,
 ) -> None:
     """Recommend the next items of a history, or of every user of a table.
 
@@ -72,7 +73,7 @@ def recommend(
         from ghrq.models.recommender_files import recommend_table
         from ghrq.system.progress import make_progress
 
-        check_output(out, formats=(".parquet",), inputs=[users])
+        check_output(out, formats=(".parquet",), inputs=[users], replace=force)
         served = recommend_table(
             recommender,
             users,

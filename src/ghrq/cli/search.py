@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ghrq.cli.options import Force
 from ghrq.cli.tables import (
     BadRows,
     Column,
@@ -55,6 +56,7 @@ def search(
     column: Column = None,
     id_column: IdColumn = None,
     on_bad: BadRows = "stop",
+    force: Force = False,
 ) -> None:
     """Find the nearest items of vectors, or of an item, from the IDs alone. Columns are those of the fit if not given.
 
@@ -73,7 +75,8 @@ def search(
     if (queries is None) == (not like):
         raise UserError("nothing to search for, or two things: name a table of vectors, or --like ITEM")
     if out is not None:
-        check_output(out, results.FORMATS, [path for path in (ids, queries, rerank) if path is not None])
+        given = [path for path in (ids, queries, rerank) if path is not None]
+        check_output(out, results.FORMATS, given, replace=force)
     model, codes, progress = load_tokenizer(tokenizer), open_codes(ids), make_progress()
     with errors_name(ids), ExitStack() as stack:
         index = CodeIndex(model, ids)
