@@ -13,9 +13,7 @@ from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 
 
-def check_output(
-    path: Path, formats: Sequence[str] | None, inputs: Sequence[Path] = (), replace: bool = True
-) -> None:
+def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Path] = (), replace: bool = True) -> None:
     """Raise an error if ``path`` cannot be written.
 
     ``formats`` are the extensions it may have, ``None`` if it is a folder; ``inputs`` are files that it must not

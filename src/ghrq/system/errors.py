@@ -52,6 +52,11 @@ def did_you_mean(given: str, known: Collection[str], otherwise: str, cutoff: flo
     return f"did you mean '{near[0]}'?" if near else otherwise
 
 
+def counted(count: int, thing: str) -> str:
+    """``1 row``, ``2,000 rows``."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def shell(*words: str | Path) -> str:
     """A command to copy into a shell: words are quoted, and a path that begins with a dash is no option."""
     return shlex.join(f"./{word}" if isinstance(word, Path) and str(word)[0] == "-" else str(word) for word in words)
