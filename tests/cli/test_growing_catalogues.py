@@ -318,6 +318,28 @@ def test_drift_tells_kept_from_new_kinds_of_items(ghrq, here):
 
 
 @pytest.mark.slow
+def test_a_day_without_new_items(ghrq, here):
+    pq.write_table(pq.read_table("new.parquet")[:0], "none.parquet")
+    (here / "none.jsonl").write_text("")
+    for name in ("none.parquet", "none.jsonl"):
+        code, out, err = ghrq("extend", "tok", "ids.parquet", name, "--out", "ids.parquet")
+        assert (code, err) == (0, f"note: {name} has no rows: nothing is new\n")
+        assert (told(out)["new"], told(out)["ids"]) == ("0", "ids.parquet, nothing to change")
+    assert ghrq("extend", "tok", "ids.parquet", "none.parquet", "--out", "ids2.parquet")[0] == 0
+    assert (here / "ids2.parquet").read_bytes() == (here / "ids.parquet").read_bytes()
+
+
+@pytest.mark.slow
+def test_rows_that_are_skipped_are_told(ghrq, here):
+    x = vectors(3, seed=2)
+    x[1, 2] = np.nan
+    write(here / "nan.parquet", x, 900)
+    code, out, _ = ghrq("extend", "tok", "ids.parquet", "nan.parquet", "--on-bad", "skip", "--out", "ids.parquet")
+    assert (code, told(out)["new"]) == (0, "2")
+    assert told(out)["skipped"].startswith("1 row, the first is row 1 (from 0): ")
+
+
+@pytest.mark.slow
 def test_remap_and_export(ghrq, here):
     code, out, _ = ghrq("remap", "ids.parquet", "other/ids.parquet", "--out", "map.parquet")
     assert code == 0

@@ -20,7 +20,7 @@ from ghrq.cli.tables import (
 )
 from ghrq.data.outputs import check_output
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError, shell
+from ghrq.system.errors import EmptyTableError, UserError, counted, shell
 from ghrq.system.progress import make_progress
 
 if TYPE_CHECKING:
@@ -67,8 +67,12 @@ def extend(
     if not given:
         raise UserError(f"nothing to do for {ids}: name a table of new items, or --retire PATH")
     check_output(out, (".parquet",), given)
-    model, progress = load_tokenizer(tokenizer), make_progress()
-    table = None if new is None else open_items(tokenizer, model, new, column, id_column, on_bad=on_bad)
+    model, progress, table = load_tokenizer(tokenizer), make_progress(), None
+    if new is not None:
+        try:
+            table = open_items(tokenizer, model, new, column, id_column, on_bad=on_bad)
+        except EmptyTableError:  # a day without new items must not stop a daily job
+            progress.note(f"note: {new} has no rows: nothing is new")
     name = None if table is None else table.id_name
     gone = None if retire is None else read_ids_column(retire, id_column or name)
     with errors_name(ids):
@@ -82,7 +86,8 @@ def extend(
     }
     facts += [(label, f"{count:,}") for label, count in optional.items() if count]
     if table is not None and table.skipped:
-        facts.append(("skipped", f"{len(table.skipped):,} rows, the first is {table.skipped[0].row}"))
+        at, _, why = table.skipped[0]
+        facts.append(("skipped", f"{counted(len(table.skipped), 'row')}, the first is row {at} (from 0): {why}"))
     if done.changed:
         told = f"{len(done.changed):,} items have another vector than when they were published, such as "
         facts.append(("changed", f"{told}{done.changed[0]}: they keep their IDs"))

@@ -27,7 +27,7 @@ from ghrq.cli.tables import (
 )
 from ghrq.data.outputs import check_output, lock_file, replacing
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError, shell
+from ghrq.system.errors import UserError, counted, shell
 from ghrq.system.files import telling, write_json
 from ghrq.system.progress import make_progress
 
@@ -320,8 +320,8 @@ def inspect(
             more.append(words_section(words))
             told["words"] = [asdict(each) for each in words]
         if counts is not None and items is not None and matched is not None:
-            counted = open_items(tokenizer, model, items, column, id_column, counts, on_bad)
-            popular = matched._replace(table=counted).labels()
+            popularity = open_items(tokenizer, model, items, column, id_column, counts, on_bad)
+            popular = matched._replace(table=popularity).labels()
             with errors_name(items):
                 slices = popularity_slices(bare, _numbers(popular, counts), row_errors(bare, vectors, model))
             more.append(popularity_section(slices, counts))
@@ -380,7 +380,7 @@ def _skipped_file(out: Path) -> Path:
 
 
 def _skipped(table: "VectorTable", out: Path, on_bad: "OnBad") -> list[tuple[str, str]]:
-    rows = f"{len(table.skipped):,} rows, listed in {_skipped_file(out)}"
+    rows = f"{counted(len(table.skipped), 'row')}, listed in {_skipped_file(out)}"
     return [("skipped", rows)] if on_bad == "skip" else []
 
 

@@ -277,9 +277,8 @@ class RecommenderRanking(RecommenderNetwork):
         fewest = len(self) if mask is None else int(mask.sum(-1).min())
         if fewest < k:
             why = " allowed" + " and not in the history" * exclude_seen if mask is not None else ""
-            raise UserError(
-                f"k={k}, but there {'is' if fewest == 1 else 'are'} only {counted(fewest, 'item')}{why}: ask for fewer, or allow more"
-            )
+            there = f"there {'is' if fewest == 1 else 'are'} only {counted(fewest, 'item')}{why}"
+            raise UserError(f"k={k}, but {there}: ask for fewer, or allow more")
         return mask
 
     def _seen(self, histories: Tensor) -> Tensor:

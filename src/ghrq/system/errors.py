@@ -17,6 +17,10 @@ class UserError(ValueError):
     exit_code = 2
 
 
+class EmptyTableError(UserError):
+    """A table without rows."""
+
+
 class StoppedError(RuntimeError):
     """A run that ended early, its last good checkpoint intact. The message says why, and how to go on."""
 
