@@ -347,6 +347,7 @@ def test_remap_and_export(ghrq, here):
     assert pq.read_table("map.parquet").column_names == ["item_id", "old", "new"]
     code, out, _ = ghrq("export", "ids.parquet", "--to", "llm", "--out", "items.jsonl")
     assert (code, told(out)["sizes"]) == (0, "8 x 8 x 256")
+    assert " of 256 " in told(ghrq("inspect", "tok", "ids.parquet", "--out", "r")[1])["tie-break"]
     for there, command in (
         ("map.parquet", ("remap", "ids.parquet", "other/ids.parquet", "--out", "map.parquet")),
         ("shop.duckdb", ("export", "ids.parquet", "--to", "duckdb", "--out", "shop.duckdb")),

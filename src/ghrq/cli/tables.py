@@ -35,7 +35,8 @@ IdColumn = Annotated[
 BadRows = Annotated[
     Literal["stop", "skip"],
     typer.Option(
-        help="A row without an id or with missing or infinite numbers: 'stop', or 'skip' it; 'fit' and 'encode' list them."
+        help="A row without an id or with missing or infinite numbers: 'stop', or 'skip' it; 'fit' and 'encode' list "
+        "such rows in a file."
     ),
 ]
 

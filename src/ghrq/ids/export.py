@@ -149,7 +149,8 @@ def _minionerec(table: "VectorTable", out: Path, progress: Progress) -> list[Fac
     if table.dim > _JOINED:
         firsts = np.concatenate([codes[:, :_JOINED] for _, codes in table.batches(_ROWS)])
         shared = len(firsts) - count_distinct(firsts)
-        text = f"MiniOneRec joins the first {_JOINED} codes only, and {shared:,} of {len(firsts):,} items share them"
+        share = f"{shared:,} of {len(firsts):,} items have those of an earlier one"
+        text = f"MiniOneRec joins the first {_JOINED} codes only, and {share}"
         facts.append(("note", f"{text}: fit with --stages {_JOINED} and --collisions reassign for distinct ones"))
     return facts
 
