@@ -447,6 +447,7 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["fit", "ITEMS", "--out", "tok", "--learning-rate", "1"], "--learning-rate is of the autoencoder"),
         (["fit", "ITEMS", "--out", "tok", "--kind", "hyper"], "'hyper' is not one of"),
         (["fit", "ITEMS", "--out", "tok", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["fit", "ITEMS", "--out", "tok", "--radius", "1.5"], "Invalid value for '--radius'"),
         (["encode", "TOK", "ITEMS", "--out", "gone/ids.parquet"], "there is no folder gone: create it first"),
         (["encode", "TOK", "ITEMS", "--out", "ids.xlsx"], "ends in .parquet, .csv, .jsonl, .npy"),
         (["encode", "TOK", "ITEMS", "--out", "ITEMS"], "items.parquet would overwrite the input"),
@@ -562,7 +563,7 @@ def test_inspect_with_words_counts_and_another_tokenizer(ghrq, fitted, tmp_path,
     assert {word for each in found["words"] for word in each["words"]} <= {"red", "nail", "dry", "hair", "thing"}
     code, _, err = ghrq("inspect", tok, tok / "ids.parquet", *options[:4], "--counts", "name", "--out", "no")
     assert (code, err.count("\n")) == (2, 1)
-    assert "--counts name: expected a column of numbers" in err
+    assert "named.parquet: column 'name' has 'dry hair thing': give --counts a column of numbers" in err
     pq.write_table(pq.read_table("flat/ids.parquet").slice(3), "few.parquet")
     code, _, err = ghrq("inspect", tok, tok / "ids.parquet", "--compare", "flat", "few.parquet", "--out", "no")
     assert (code, err.count("\n")) == (2, 1)

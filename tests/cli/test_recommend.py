@@ -97,6 +97,11 @@ def test_mistakes_are_one_line(model, capsys, tmp_path):
     assert "would overwrite" in failing(capsys, "recommend", model, *all_users, "--out", tmp_path / "users.parquet")
     assert "'nope'" in failing(capsys, "recommend", model, "--history", "nope")
     assert "ghrq runs lists" in failing(capsys, "recommend", tmp_path, "--history", "k1")
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok" / "config.json").write_text('{"format": "ghrq-tokenizer"}')
+    (tmp_path / "tok" / "model.safetensors").write_text("")
+    told = "its format is 'ghrq-tokenizer', not 'ghrq-recommender': name the folder of one"
+    assert told in failing(capsys, "recommend", tmp_path / "tok", "--history", "k1")
     assert "there is no folder" in failing(capsys, "recommend", tmp_path / "nothing", "--history", "k1")
     assert "there are no items of --history" in failing(capsys, "recommend", model, "--history", " , ")
     none = failing(capsys, "recommend", model, "--history", "nope", "--skip-unknown")

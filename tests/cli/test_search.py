@@ -114,8 +114,9 @@ def test_mistakes_are_one_line(shop, ids, tmp_path, capsys):
     for arguments, told in (
         ((), "name a table of vectors, or --like ITEM"),
         ((shop / "queries.parquet", "--like", "item-001"), "two things"),
-        (("--like", "plum"), "the first is plum"),
-        (("narrow.npy",), "3 numbers"),
+        (("--like", "plum"), "ids.parquet: --like: the index lacks 1 item of 1; its ids are like item-"),
+        (("--like", "plum"), "the first is plum: correct it"),
+        (("narrow.npy",), "narrow.npy: the array has vectors of 3 numbers, the tokenizer was fitted on "),
         ((shop / "queries.parquet", "--out", "found.txt"), "ends in .parquet, .csv, .jsonl"),
         ((shop / "queries.parquet", "--rerank", shop / "queries.parquet"), "queries.parquet has no item of"),
     ):

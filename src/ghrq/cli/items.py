@@ -84,7 +84,10 @@ def fit(
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Of the autoencoder.")] = None,
     radius: Annotated[
-        float, typer.Option(help="Median radius of the vectors on the ball: small ones are close to flat space.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Median radius of the vectors on the ball, between 0 and 1: small is close to flat."
+        ),
     ] = 0.3,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
@@ -323,7 +326,7 @@ def inspect(
             popularity = open_items(tokenizer, model, items, column, id_column, counts, on_bad)
             popular = matched._replace(table=popularity).labels()
             with errors_name(items):
-                slices = popularity_slices(bare, _numbers(popular, counts), row_errors(bare, vectors, model))
+                slices = popularity_slices(bare, _numbers(popular, items, counts), row_errors(bare, vectors, model))
             more.append(popularity_section(slices, counts))
             told["popularity"] = [asdict(each) for each in slices]
     facts, verdict = provenance(tokenizer, model, codes, table), judge(measured)
@@ -348,14 +351,17 @@ def _words(codes: Any, table: "Matched") -> "list[PrefixWords]":
     return prefix_words(codes[rows], table.names(rows))
 
 
-def _numbers(texts: "list[str | None]", column: str) -> Any:
+def _numbers(texts: "list[str | None]", items: Path, column: str) -> Any:
     """A column of numbers; nothing is 0."""
     import numpy as np
 
-    try:
-        return np.array([float(text) if text else 0.0 for text in texts])
-    except ValueError as error:
-        raise UserError(f"--counts {column}: expected a column of numbers ({error})") from error
+    def number(text: str | None) -> float:
+        try:
+            return float(text or 0.0)
+        except ValueError:
+            raise UserError(f"{items}: column {column!r} has {text!r}: give --counts a column of numbers") from None
+
+    return np.array([number(text) for text in texts])
 
 
 def _by_name(measured: "dict[Path, Quality]") -> "dict[str, Quality]":

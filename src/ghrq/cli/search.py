@@ -86,10 +86,11 @@ def search(
             order = match_items(codes, table, progress=progress).order
             vectors = stack.enter_context(bulk.all_vectors(table, (out or Path()).parent, progress, order))
         if like:
-            found = results.as_table(*_like(index, like, k, probes, vectors))
+            found = results.as_table(*_like(index, like, k, probes, vectors, ids))
         else:
             assert queries is not None
             asked = open_items(tokenizer, model, queries, column, id_column, on_bad=on_bad)
+            bulk.check_width(asked, model)
             names, points = _all(asked, progress)
             found = results.as_table(names, index.search(points, k, probes, rerank=vectors))
     if out is not None:
@@ -110,7 +111,7 @@ def register(app: typer.Typer) -> None:
     app.command()(search)
 
 
-def _like(index: "CodeIndex", items: list[str], k: int, probes: int | None, vectors: Any) -> Any:
+def _like(index: "CodeIndex", items: list[str], k: int, probes: int | None, vectors: Any, ids: Path) -> Any:
     """The ids of the items, in the type that the index has, and what is like them."""
     import pyarrow as pa
 
@@ -118,7 +119,10 @@ def _like(index: "CodeIndex", items: list[str], k: int, probes: int | None, vect
         names = pa.array(items).cast(index.lists.names.type)
     except pa.ArrowInvalid as error:
         raise UserError(f"--like {items[0]}: the ids are whole numbers such as {index.lists.names[0]}") from error
-    return names, index.like(names, k, probes, rerank=vectors)
+    try:
+        return names, index.like(names, k, probes, rerank=vectors)
+    except UserError as error:
+        raise UserError(f"{ids}: --like: {error}") from error
 
 
 def _all(table: Any, progress: Any) -> Any:
