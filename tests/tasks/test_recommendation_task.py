@@ -192,7 +192,7 @@ def test_recipes_that_cannot_be_trained_are_refused(shop):
     with pytest.raises(UserError, match=r"recommender.epochs = 0: expected greater than or equal to 1"):
         small(shop, "recommender.epochs=0")
     with pytest.raises(UserError, match=r"^--set recommender.width=15: .* of recommender.width = 15: change one"):
-        small(shop, "recommender.width=15")
+        load_recipe("recommendation/cpu", ["recommender.width=15"])
 
 
 def test_a_table_of_orders_alone_is_told_how_to_name_its_items(tmp_path):
