@@ -87,7 +87,7 @@ def test_a_catalogue_grows_in_place(policy, ghrq, here):
         write(here / items, vectors(ROWS)[:30])
         write(here / "new.parquet", np.concatenate((vectors(ROWS)[20:30], vectors(10, seed=1))), 20)
     known, fresh = (20, 100) if policy == "append" else (10, 10)
-    assert ghrq("encode", "tok", items, "--out", "ids.parquet", "--collisions", policy)[0] == 0
+    assert ghrq("encode", "tok", items, "--out", "ids.parquet", "--force", "--collisions", policy)[0] == 0
     before = read("ids.parquet")
     command = ("extend", "tok", "ids.parquet", "new.parquet", "--out", "ids.parquet")
     code, out, err = ghrq(*command)
@@ -318,6 +318,28 @@ def test_drift_tells_kept_from_new_kinds_of_items(ghrq, here):
 
 
 @pytest.mark.slow
+def test_a_day_without_new_items(ghrq, here):
+    pq.write_table(pq.read_table("new.parquet")[:0], "none.parquet")
+    (here / "none.jsonl").write_text("")
+    for name in ("none.parquet", "none.jsonl"):
+        code, out, err = ghrq("extend", "tok", "ids.parquet", name, "--out", "ids.parquet")
+        assert (code, err) == (0, f"note: {name} has no rows: nothing is new\n")
+        assert (told(out)["new"], told(out)["ids"]) == ("0", "ids.parquet, nothing to change")
+    assert ghrq("extend", "tok", "ids.parquet", "none.parquet", "--out", "ids2.parquet")[0] == 0
+    assert (here / "ids2.parquet").read_bytes() == (here / "ids.parquet").read_bytes()
+
+
+@pytest.mark.slow
+def test_rows_that_are_skipped_are_told(ghrq, here):
+    x = vectors(3, seed=2)
+    x[1, 2] = np.nan
+    write(here / "nan.parquet", x, 900)
+    code, out, _ = ghrq("extend", "tok", "ids.parquet", "nan.parquet", "--on-bad", "skip", "--out", "ids.parquet")
+    assert (code, told(out)["new"]) == (0, "2")
+    assert told(out)["skipped"].startswith("1 row, the first is row 1 (from 0): ")
+
+
+@pytest.mark.slow
 def test_remap_and_export(ghrq, here):
     code, out, _ = ghrq("remap", "ids.parquet", "other/ids.parquet", "--out", "map.parquet")
     assert code == 0
@@ -325,6 +347,17 @@ def test_remap_and_export(ghrq, here):
     assert pq.read_table("map.parquet").column_names == ["item_id", "old", "new"]
     code, out, _ = ghrq("export", "ids.parquet", "--to", "llm", "--out", "items.jsonl")
     assert (code, told(out)["sizes"]) == (0, "8 x 8 x 256")
+    assert " of 256 " in told(ghrq("inspect", "tok", "ids.parquet", "--out", "r")[1])["tie-break"]
+    for there, command in (
+        ("map.parquet", ("remap", "ids.parquet", "other/ids.parquet", "--out", "map.parquet")),
+        ("shop.duckdb", ("export", "ids.parquet", "--to", "duckdb", "--out", "shop.duckdb")),
+        ("new.tokens.json", ("export", "ids.parquet", "--to", "llm", "--out", "new.jsonl")),
+    ):
+        (here / there).write_text("mine")
+        code, _, err = ghrq(*command)
+        assert (code, err.startswith(f"error: {there} is there already: ")) == (2, True)
+        assert (here / there).read_text() == "mine"
+        assert ghrq(*command, "--force")[0] == 0
     code, _, err = ghrq("export", "ids.parquet", "--to", "minionerec", "--out", "Shop.json")
     assert (code, "ends in .index.json, got Shop.json: give --out Shop.index.json" in err) == (2, True)
 

@@ -249,7 +249,7 @@ def test_ids_of_another_tokenizer_are_refused(ghrq, fitted):
         assert "holds IDs of the tokenizer" in err
     assert ghrq("decode", fitted / "tok", fitted / "tok" / "ids.parquet", "--out", "v.npy")[0] == 0
     assert ghrq("encode", fitted / "tok", fitted / "items.parquet", "--out", "ids.csv")[0] == 0
-    code, out, _ = ghrq("decode", "tok2", "ids.csv", "--out", "v.npy")
+    code, out, _ = ghrq("decode", "tok2", "ids.csv", "--out", "v.npy", "--force")
     assert code == 0
     assert "not checked" in out
 
@@ -291,7 +291,7 @@ def test_bad_rows_can_be_skipped(command, ghrq, fitted, tmp_path, vectors):
 def test_a_column_of_ids_that_is_not_used_is_mentioned(command, ghrq, fitted, tmp_path):
     assert ghrq("fit", fitted / "items.parquet", "--column", "embedding", "--id", "", "--out", "tok", *FIT)[0] == 0
     fit = ("fit", fitted / "items.parquet", "--column", "embedding", "--out", "tok2", *FIT)
-    encode = ("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet")
+    encode = ("encode", "tok", fitted / "items.parquet", "--out", "ids.parquet", "--force")
     arguments = fit if command == "fit" else encode
     code, _, err = ghrq(*arguments)
     assert (code, err) == (0, "note: the ids are row numbers, column 'item_id' is not used: --id item_id uses it\n")
@@ -315,7 +315,7 @@ def test_outputs_go_through_links_and_the_links_stay(ghrq, fitted, tmp_path, vec
         (tmp_path / "ids.parquet").unlink(missing_ok=True)
         (tmp_path / "ids.parquet").symlink_to("far/real.parquet")
         assert (tmp_path / "ids.parquet").exists() == there
-        assert ghrq("encode", "tok", "vectors.npy", "--out", "ids.parquet")[0] == 0
+        assert ghrq("encode", "tok", "vectors.npy", "--out", "ids.parquet", "--force")[0] == 0
         assert pq.read_table("far/real.parquet").equals(pq.read_table("tok/ids.parquet"))
     assert (tmp_path / "tok").is_symlink()
     assert (tmp_path / "ids.parquet").is_symlink()
@@ -333,6 +333,21 @@ def test_outputs_go_through_links_and_the_links_stay(ghrq, fitted, tmp_path, vec
         assert (code, message in err) == (2, True), err
         assert (tmp_path / name).is_symlink()
     assert sorted(path.name for path in (tmp_path / "far").iterdir()) == ["real.parquet", "tok"]
+
+
+def test_outputs_are_replaced_with_force_only(ghrq, fitted, tmp_path):
+    tok, items = fitted / "tok", fitted / "items.parquet"
+    told = "is there already: name another file, or replace it with --force\n"
+    for there, command in (
+        ("ids.csv", ("encode", tok, items, "--out", "ids.csv")),
+        ("ids.npy.skipped.csv", ("encode", tok, items, "--out", "ids.npy", "--on-bad", "skip")),
+        ("v.npy", ("decode", tok, tok / "ids.parquet", "--out", "v.npy")),
+    ):
+        (tmp_path / there).write_text("mine")
+        assert ghrq(*command) == (2, "", f"error: {there} {told}")
+        assert (tmp_path / there).read_text() == "mine"
+        assert ghrq(*command, "--force")[0] == 0
+        assert (tmp_path / there).read_bytes() != b"mine"
 
 
 def test_a_killed_replacement_is_repaired_by_the_next_command(ghrq, fitted, tmp_path, vectors):
@@ -432,6 +447,7 @@ def test_bad_tables(command, kind, ghrq, fitted, tmp_path, vectors):
         (["fit", "ITEMS", "--out", "tok", "--learning-rate", "1"], "--learning-rate is of the autoencoder"),
         (["fit", "ITEMS", "--out", "tok", "--kind", "hyper"], "'hyper' is not one of"),
         (["fit", "ITEMS", "--out", "tok", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["fit", "ITEMS", "--out", "tok", "--radius", "1.5"], "Invalid value for '--radius'"),
         (["encode", "TOK", "ITEMS", "--out", "gone/ids.parquet"], "there is no folder gone: create it first"),
         (["encode", "TOK", "ITEMS", "--out", "ids.xlsx"], "ends in .parquet, .csv, .jsonl, .npy"),
         (["encode", "TOK", "ITEMS", "--out", "ITEMS"], "items.parquet would overwrite the input"),
@@ -547,7 +563,7 @@ def test_inspect_with_words_counts_and_another_tokenizer(ghrq, fitted, tmp_path,
     assert {word for each in found["words"] for word in each["words"]} <= {"red", "nail", "dry", "hair", "thing"}
     code, _, err = ghrq("inspect", tok, tok / "ids.parquet", *options[:4], "--counts", "name", "--out", "no")
     assert (code, err.count("\n")) == (2, 1)
-    assert "--counts name: expected a column of numbers" in err
+    assert "named.parquet: column 'name' has 'dry hair thing': give --counts a column of numbers" in err
     pq.write_table(pq.read_table("flat/ids.parquet").slice(3), "few.parquet")
     code, _, err = ghrq("inspect", tok, tok / "ids.parquet", "--compare", "flat", "few.parquet", "--out", "no")
     assert (code, err.count("\n")) == (2, 1)

@@ -23,21 +23,26 @@ def model(tmp_path):
     return tmp_path / "model"
 
 
-def failing(capsys, *arguments):
+def run(capsys, *arguments):
     with pytest.raises(SystemExit) as end:
         main([str(argument) for argument in arguments])
-    assert end.value.code == 2
-    error = capsys.readouterr().err.strip()
+    out, err = capsys.readouterr()
+    return end.value.code or 0, out, err
+
+
+def failing(capsys, *arguments):
+    code, _, error = run(capsys, *arguments)
+    assert code == 2
+    error = error.strip()
     assert error.startswith("error: ")
     assert "\n" not in error
     return error
 
 
 def printed(capsys, *arguments):
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    assert end.value.code in (0, None)
-    return capsys.readouterr().out
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    return out
 
 
 def test_one_history_prints_titles(model, capsys):
@@ -91,8 +96,12 @@ def test_mistakes_are_one_line(model, capsys, tmp_path):
     assert "expected a list of keys" in failing(capsys, "recommend", model, *all_users, "--out", tmp_path / "t.parquet")
     assert "would overwrite" in failing(capsys, "recommend", model, *all_users, "--out", tmp_path / "users.parquet")
     assert "'nope'" in failing(capsys, "recommend", model, "--history", "nope")
-    assert "only 29 items" in failing(capsys, "recommend", model, "--history", "k1", "-k", 30)
     assert "ghrq runs lists" in failing(capsys, "recommend", tmp_path, "--history", "k1")
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok" / "config.json").write_text('{"format": "ghrq-tokenizer"}')
+    (tmp_path / "tok" / "model.safetensors").write_text("")
+    told = "its format is 'ghrq-tokenizer', not 'ghrq-recommender': name the folder of one"
+    assert told in failing(capsys, "recommend", tmp_path / "tok", "--history", "k1")
     assert "there is no folder" in failing(capsys, "recommend", tmp_path / "nothing", "--history", "k1")
     assert "there are no items of --history" in failing(capsys, "recommend", model, "--history", " , ")
     none = failing(capsys, "recommend", model, "--history", "nope", "--skip-unknown")
@@ -130,12 +139,30 @@ def test_allowed_items_of_all_users_and_users_who_had_nearly_all(model, capsys, 
     given = users_table(tmp_path, user_id=["a", "b", "c"], history=[["k1"], ["k5", "k7"], ["k5", "k7", "k9"]])
     (tmp_path / "stock.txt").write_text("k5\nk7\nk9\n")
     stock = ("--allowed", tmp_path / "stock.txt")
-    assert "k=4, but only 3 items may be" in failing(capsys, "recommend", model, *given, *stock, "-k", 4)
-    out = printed(capsys, "recommend", model, *given, *stock, "-k", 3)
-    assert "shorter lists  2 users" in out
+    code, out, err = run(capsys, "recommend", model, *given, *stock)
+    assert (code, err.splitlines()[0]) == (0, "note: 3 items instead of 10: no more may be recommended")
+    assert "items each     3\nshorter lists  2 users, for whom no more are left" in out
     found = parquet.read_table(tmp_path / "top.parquet").to_pylist()
     assert [set(row["items"]) for row in found] == [{"k5", "k7", "k9"}, {"k9"}, set()]
     assert [len(row["scores"]) for row in found] == [len(row["titles"]) for row in found] == [3, 1, 0]
+
+
+def test_one_history_gets_a_shorter_list_too(model, capsys, tmp_path):
+    (tmp_path / "stock.txt").write_text("k5\nk7\nk5\n")
+    stock = ("--allowed", tmp_path / "stock.txt")
+    code, out, err = run(capsys, "recommend", model, "--history", "k5", *stock)
+    assert (code, err) == (0, "note: 1 item instead of 10: no more may be recommended\n")
+    assert [line.split()[2] for line in out.splitlines()] == ["k7"]
+    code, out, _ = run(capsys, "recommend", model, "--history", "k1", "-k", 10**12)
+    assert (code, len(out.splitlines())) == (0, N - 1)
+    assert "give --seen, or allow more" in failing(capsys, "recommend", model, "--history", "k5,k7", *stock)
+
+
+def test_a_table_without_a_known_item_is_refused(model, capsys, tmp_path):
+    given = users_table(tmp_path, user_id=["a", "b"], history=[["nope"], []])
+    told = failing(capsys, "recommend", model, *given, "--skip-unknown")
+    assert "users.parquet: the model knows no item of column 'history'; its keys are like 'k0'" in told
+    assert [path.name for path in tmp_path.glob("top*")] == []
 
 
 def test_lists_of_a_fixed_size_are_lists(model, capsys, tmp_path):
@@ -143,6 +170,15 @@ def test_lists_of_a_fixed_size_are_lists(model, capsys, tmp_path):
     given = users_table(tmp_path, user_id=[1, 2], history=fixed)
     printed(capsys, "recommend", model, *given, "-k", 2)
     assert parquet.read_table(tmp_path / "top.parquet").num_rows == 2
+
+
+def test_a_file_is_replaced_with_force_only(model, capsys, tmp_path):
+    given = users_table(tmp_path, user_id=[1], history=[["k1"]])
+    (tmp_path / "top.parquet").write_text("mine")
+    assert "top.parquet is there already: name another" in failing(capsys, "recommend", model, *given)
+    assert (tmp_path / "top.parquet").read_text() == "mine"
+    printed(capsys, "recommend", model, *given, "--force")
+    assert parquet.read_table(tmp_path / "top.parquet").num_rows == 1
 
 
 @pytest.mark.parametrize(

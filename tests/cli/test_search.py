@@ -81,6 +81,16 @@ def test_rerank_by_the_table(shop, ids):
     assert rows[::3] == true.argmin(axis=1).tolist()
 
 
+def test_a_file_is_replaced_with_force_only(shop, ids, tmp_path, capsys):
+    (tmp_path / "found.csv").write_text("mine")
+    command = ("search", shop / "tok", ids, "--like", "item-007", "--out", "found.csv")
+    assert run(*command) == 2
+    assert "found.csv is there already: name another file, or replace it with --force" in capsys.readouterr().err
+    assert (tmp_path / "found.csv").read_text() == "mine"
+    assert run(*command, "--force") == 0
+    assert pyarrow.csv.read_csv("found.csv").num_rows == 10
+
+
 def test_rerank_finds_rows_by_their_ids(shop, ids, tmp_path, capsys):
     table = pq.read_table(shop / "items.parquet")
     (tmp_path / "parts").mkdir()  # the items in another order, among others, in two files
@@ -104,8 +114,9 @@ def test_mistakes_are_one_line(shop, ids, tmp_path, capsys):
     for arguments, told in (
         ((), "name a table of vectors, or --like ITEM"),
         ((shop / "queries.parquet", "--like", "item-001"), "two things"),
-        (("--like", "plum"), "the first is plum"),
-        (("narrow.npy",), "3 numbers"),
+        (("--like", "plum"), "ids.parquet: --like: the index lacks 1 item of 1; its ids are like item-"),
+        (("--like", "plum"), "the first is plum: correct it"),
+        (("narrow.npy",), "narrow.npy: the array has vectors of 3 numbers, the tokenizer was fitted on "),
         ((shop / "queries.parquet", "--out", "found.txt"), "ends in .parquet, .csv, .jsonl"),
         ((shop / "queries.parquet", "--rerank", shop / "queries.parquet"), "queries.parquet has no item of"),
     ):

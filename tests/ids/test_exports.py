@@ -111,7 +111,7 @@ def test_minionerec_has_tokens_by_item(ids, tmp_path):
     longer[2, 2] = 3
     table = open_codes(write(tmp_path / "l.parquet", codes=longer, sizes=(16, 256, 8, 4)))
     note = dict(export(table, "minionerec", tmp_path / "Shop.index.json"))["note"]
-    assert note.startswith("MiniOneRec joins the first 3 codes only, and 1 of 3 items share them")
+    assert note.startswith("MiniOneRec joins the first 3 codes only, and 1 of 3 items have those of an earlier one")
     short = open_codes(write(tmp_path / "s.parquet", codes=CODES[:, :2], sizes=(16, 256)))
     with pytest.raises(UserError, match="has 2 codes an item, and MiniOneRec skips items of less than 3: fit with"):
         export(short, "minionerec", tmp_path / "Shop.index.json")

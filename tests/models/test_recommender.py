@@ -231,7 +231,7 @@ def test_bad_requests_are_one_line():
     assert model.recommend([["item1", "nope"]], skip_unknown=True) == model.recommend([["item1"]])
     with pytest.raises(UserError, match=r"2 of 3 histories have no item.*number 1"):
         model.recommend([["item1"], [], ["nope"]], skip_unknown=True)
-    with pytest.raises(UserError, match="k=3, but there are only 2 items that are allowed and not in the history"):
+    with pytest.raises(UserError, match="k=3, but there are only 2 items allowed and not in the history"):
         model.recommend([["item1"]], k=3, allowed=["item3", "item1", "item9"])
     with pytest.raises(UserError, match="lacks 1 of the allowed items: 'nope'"):
         model.recommend([["item1"]], k=1, allowed=["item3", "nope"])

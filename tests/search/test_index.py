@@ -213,7 +213,7 @@ def test_mistakes_are_one_line(flat, curved):
         (lambda: index.search(np.full((2, DIM), np.nan, np.float32)), "NaN or infinite"),
         (lambda: index.search(vectors(2), rerank=vectors(10)), "expected the 50 vectors"),
         (lambda: index.search(vectors(2), candidates=20), "rerank, which is not given"),
-        (lambda: index.remove([3, 77]), "1 of 2 items are not in the index"),
+        (lambda: index.remove([3, 77]), "the index lacks 1 item of 2"),
         (lambda: index.remove(["three"]), "the ids of the catalogue are whole numbers"),
         (lambda: index.remove(list(range(50))), "all 50 items would be removed"),
         (lambda: index.add(named), "use one type"),

@@ -37,7 +37,7 @@ def test_an_image_of_any_size_to_codes_and_back(run: Path, ghrq, tmp_path: Path)
     codes = np.load("mine.npz")["codes"]
     for depth in (None, 1, 3):
         option = () if depth is None else ("--depth", depth)
-        assert ghrq("image", "decode", run, "mine.npz", "--out", "back.png", *option)[0] == 0
+        assert ghrq("image", "decode", run, "mine.npz", "--out", "back.png", "--force", *option)[0] == 0
         with Pillow.open("back.png") as back:
             assert back.size == (45, 30)
             found = np.asarray(back)
@@ -104,6 +104,16 @@ def test_several_at_once(run: Path, ghrq, tmp_path: Path) -> None:
     assert Path("one.npz").read_bytes() == Path("codes/one.npz").read_bytes()
     assert ghrq("image", "decode", run, "codes/one.npz", "codes/two.npz", "--out", "back")[0] == 0
     assert sorted(path.name for path in Path("back").iterdir()) == ["one.png", "two.png"]
+    told = "is there already: name another file, or replace it with --force\n"
+    for there, command in (
+        ("one.npz", ("image", "encode", run, "one.png", "--out", "one.npz")),
+        ("codes/one.npz", ("image", "encode", run, "one.png", "--out", "codes")),
+        ("back/two.png", ("image", "decode", run, "codes/two.npz", "--out", "back")),
+    ):
+        Path(there).write_text("mine")
+        assert ghrq(*command) == (2, "", f"error: {there} {told}")
+        assert Path(there).read_text() == "mine"
+        assert ghrq(*command, "--force")[0] == 0
 
 
 def test_of_several_a_broken_one_does_not_keep_the_others_back(run: Path, ghrq, tmp_path: Path) -> None:
@@ -302,7 +312,7 @@ def test_mutated_files_of_codes_are_one_line(run: Path, ghrq) -> None:
         for _ in range(chance.choice([1, 3, 20])):
             mutated[chance.randrange(len(mutated))] = chance.randrange(256)
         Path("m.npz").write_bytes(mutated)
-        code, _, err = ghrq("image", "decode", run, "m.npz", "--out", "a.png")
+        code, _, err = ghrq("image", "decode", run, "m.npz", "--out", "a.png", "--force")
         assert (code, err.count("\n")) in ((0, 0), (2, 1))
 
 

@@ -189,6 +189,16 @@ def test_recipes_that_cannot_be_trained_are_refused(shop):
             Recommendation.check(small(shop, *settings))
     with pytest.raises(UserError, match="there is no /nowhere"):
         Recommendation.check(small(shop, "data.source=/nowhere"))
+    with pytest.raises(UserError, match=r"recommender.epochs = 0: expected greater than or equal to 1"):
+        small(shop, "recommender.epochs=0")
+    with pytest.raises(UserError, match=r"^--set recommender.width=15: .* of recommender.width = 15: change one"):
+        load_recipe("recommendation/cpu", ["recommender.width=15"])
+
+
+def test_a_table_of_orders_alone_is_told_how_to_name_its_items(tmp_path):
+    orders = write_orders(tmp_path)["source"]
+    with pytest.raises(UserError, match=r"name their table with --set data\.items=… and data\.vectors or"):
+        Recommendation.check(small(orders))
 
 
 def test_the_recipes_of_the_paper_fit_its_rq_vae(shop):

@@ -205,7 +205,8 @@ def test_what_cannot_end_is_refused_before_there_is_a_folder(
 
 
 def test_heads_must_share_the_width(source: Path) -> None:
-    with pytest.raises(UserError, match=r"seq2seq.heads = 2: expected a divisor of seq2seq.width = 15"):
+    told = r"^--set seq2seq.width=15: seq2seq.heads = 2: expected a divisor of seq2seq.width = 15: change one of"
+    with pytest.raises(UserError, match=told):
         small(source, "seq2seq.width=15")
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ghrq.cli.options import out_option
+from ghrq.cli.options import Force, out_option
 from ghrq.cli.tables import (
     IDS_FILE,
     BadRows,
@@ -20,7 +20,7 @@ from ghrq.cli.tables import (
 )
 from ghrq.data.outputs import check_output
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError, shell
+from ghrq.system.errors import EmptyTableError, UserError, counted, shell
 from ghrq.system.progress import make_progress
 
 if TYPE_CHECKING:
@@ -67,8 +67,12 @@ def extend(
     if not given:
         raise UserError(f"nothing to do for {ids}: name a table of new items, or --retire PATH")
     check_output(out, (".parquet",), given)
-    model, progress = load_tokenizer(tokenizer), make_progress()
-    table = None if new is None else open_items(tokenizer, model, new, column, id_column, on_bad=on_bad)
+    model, progress, table = load_tokenizer(tokenizer), make_progress(), None
+    if new is not None:
+        try:
+            table = open_items(tokenizer, model, new, column, id_column, on_bad=on_bad)
+        except EmptyTableError:  # a day without new items must not stop a daily job
+            progress.note(f"note: {new} has no rows: nothing is new")
     name = None if table is None else table.id_name
     gone = None if retire is None else read_ids_column(retire, id_column or name)
     with errors_name(ids):
@@ -82,7 +86,8 @@ def extend(
     }
     facts += [(label, f"{count:,}") for label, count in optional.items() if count]
     if table is not None and table.skipped:
-        facts.append(("skipped", f"{len(table.skipped):,} rows, the first is {table.skipped[0].row}"))
+        at, _, why = table.skipped[0]
+        facts.append(("skipped", f"{counted(len(table.skipped), 'row')}, the first is row {at} (from 0): {why}"))
     if done.changed:
         told = f"{len(done.changed):,} items have another vector than when they were published, such as "
         facts.append(("changed", f"{told}{done.changed[0]}: they keep their IDs"))
@@ -137,6 +142,7 @@ def remap(
     old: Annotated[Path, typer.Argument(help="IDs before the new fit.")],
     new: Annotated[Path, typer.Argument(help="IDs after it.")],
     out: Annotated[Path, out_option("File for the table, .parquet.")],
+    force: Force = False,
 ) -> None:
     """Write the table from old to new IDs: one row for each item that has both.
 
@@ -147,7 +153,7 @@ def remap(
     from ghrq.data.tables import open_codes
     from ghrq.ids import remap as remapping
 
-    check_output(out, (".parquet",), [old, new])
+    check_output(out, (".parquet",), [old, new], replace=force)
     before, after = open_codes(old), open_codes(new)
     found = remapping.remap(before, after)
     remapping.write_remapping(out, found, after.id_name)
@@ -165,6 +171,7 @@ def export(
     ids: Ids,
     to: Annotated[To, typer.Option(help="The form, see above.")],
     out: Annotated[Path, out_option("File to write; its name ends as said above.")],
+    force: Force = False,
 ) -> None:
     """Write IDs in a form that other programs read. Retired items are left out.
 
@@ -189,7 +196,8 @@ def export(
     if not out.name.lower().endswith(ending):
         right = shell("--out", out.with_name(f"{out.name.split('.')[0]}{ending}"))
         raise UserError(f"--to {to} writes a file that ends in {ending}, got {out}: give {right}")
-    check_output(out, (out.suffix.lower(),), [ids])
+    for file in exporting.outputs(to, out):
+        check_output(file, (file.suffix.lower(),), [ids], replace=force)
     table = open_codes(ids)
     facts = exporting.export(table, to, out, make_progress())
     print_facts(("items", f"{table.rows:,}"), *facts, *_unverified(table), ("written to", str(out)))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ghrq.cli.options import out_option
+from ghrq.cli.options import Force, out_option
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError, shell
 
@@ -29,7 +29,6 @@ _Model = Annotated[
     str,
     typer.Option(metavar="MODEL", help="A folder of an audio codec or of an audio run, or a name on the Hub."),
 ]
-_Force = Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")]
 
 app = typer.Typer(
     help="""Sound to small files and back, with a neural codec of speech.
@@ -52,7 +51,7 @@ def encode(
     ] = None,
     model: _Model = SHIPPED,
     beam: Annotated[int, typer.Option(min=1, help="Search: more is slower and a little better.")] = _BEAM,
-    force: _Force = False,
+    force: Force = False,
 ) -> None:
     """Encode an audio file. Each channel is coded by itself.
 
@@ -79,7 +78,7 @@ def decode(
     start: Annotated[float, typer.Option("--from", metavar="SECONDS", help="Decode from here on.")] = 0.0,
     stop: Annotated[float | None, typer.Option("--to", metavar="SECONDS", help="Decode up to here.")] = None,
     model: _Model = SHIPPED,
-    force: _Force = False,
+    force: Force = False,
 ) -> None:
     """Decode a .ghrq file to an audio file of the original's rate, channels and length.
 
@@ -130,7 +129,7 @@ def trim(
     file: Annotated[Path, typer.Argument(metavar="IN", help="A .ghrq file.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new file, .ghrq.")],
     stages: Annotated[int, typer.Option(help="Codes of a frame to keep, from 1.")],
-    force: _Force = False,
+    force: Force = False,
 ) -> None:
     """Make a file smaller by dropping its last stages. Nothing is encoded again, and no model is needed.
 
@@ -184,7 +183,7 @@ def listen(
     start: Annotated[float, typer.Option("--from", metavar="SECONDS", min=0.0, help="Begin here.")] = 0.0,
     model: _Model = SHIPPED,
     beam: Annotated[int, typer.Option(min=1, help="As for encode.")] = _BEAM,
-    force: _Force = False,
+    force: Force = False,
 ) -> None:
     """Write a page on which to hear the original and the decoded sound at every depth, and to test yourself blindly.
 
@@ -206,9 +205,7 @@ def _check(out: Path, formats: tuple[str, ...], given: Path, force: bool) -> Non
     from ghrq.system.inputs import InputFile
 
     InputFile(given)
-    check_output(out, formats, [given])
-    if out.exists() and not force:
-        raise UserError(f"{out} is there already: name another file, or replace it with --force")
+    check_output(out, formats, [given], replace=force)
 
 
 def _codec(model: str) -> "AudioCodec":

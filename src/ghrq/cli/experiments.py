@@ -164,8 +164,8 @@ def recipes(
 ) -> None:
     """List the recipes that ship with ghrq, or show one with all keys that --set can change.
 
-    Minutes are those of one run, training and evaluation, on an idle core; a busy core takes as many times longer as it
-    has other work. 'ghrq reproduce' trains several runs.
+    Where minutes are given, they are those of one run, training and evaluation, on an idle core; a busy core takes as
+    many times longer as it has other work. 'ghrq reproduce' trains several runs.
 
     \b
     Examples:

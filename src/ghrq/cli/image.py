@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ghrq.cli.options import out_option
+from ghrq.cli.options import Force, out_option
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
 
@@ -51,6 +51,7 @@ def encode(
         ),
     ],
     out: Annotated[Path, out_option("File for the codes, .npz; or a folder, as for several images.")],
+    force: Force = False,
 ) -> None:
     """Turn images into codes: a tuple for each square of 4 × 4 pixels.
 
@@ -61,7 +62,7 @@ def encode(
     """  # noqa: D301
     from ghrq.models.image_files import encode_file
 
-    outputs = _outputs(images, out, (".npz",))
+    outputs = _outputs(images, out, (".npz",), force)
     tokenizer, errors = _tokenizer(model), dict[Path, float]()
 
     def work(image: Path, to: Path, progress: "Progress") -> "ImageCodes":
@@ -99,6 +100,7 @@ def decode(
     ],
     out: Annotated[Path, out_option("File for the image, such as .png; or a folder, as for several.")],
     depth: Annotated[int | None, typer.Option(help="Number of first codes to use, from 1: fewer are coarser.")] = None,
+    force: Force = False,
 ) -> None:
     """Turn codes back into images, at any depth.
 
@@ -109,18 +111,21 @@ def decode(
     """  # noqa: D301
     from ghrq.models.image_files import decode_file
 
-    outputs = _outputs(codes, out, _IMAGES)
+    outputs = _outputs(codes, out, _IMAGES, force)
     tokenizer = _tokenizer(model)
     found = _each(partial(decode_file, tokenizer, depth=depth), codes, outputs, "decoding")
     _print_written([("image", f"{found.size[1]} × {found.size[0]}")], outputs)
 
 
-def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> list[Path]:
-    """The output of each input: the file ``out`` of a single one, else a file in the folder ``out``, new or not."""
+def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...], force: bool) -> list[Path]:
+    """The output of each input: the file ``out`` of a single one, else a file in the folder ``out``, new or not.
+
+    A file that is there is an error without ``force``.
+    """
     from ghrq.data.outputs import check_output
 
     if len(inputs) == 1 and not out.is_dir() and out.suffix:
-        check_output(out, formats=formats, inputs=inputs)
+        check_output(out, formats=formats, inputs=inputs, replace=force)
         return [out]
     if not out.is_dir() and (out.suffix.lower() in formats or os.path.lexists(out)):
         if len(inputs) == 1:
@@ -134,7 +139,7 @@ def _outputs(inputs: Sequence[Path], out: Path, formats: tuple[str, ...]) -> lis
     check_output(out, formats=None)
     if out.is_dir():
         for output in outputs:
-            check_output(output, formats=formats, inputs=inputs)
+            check_output(output, formats=formats, inputs=inputs, replace=force)
     return outputs
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ghrq.cli.options import out_option, sizes_option
+from ghrq.cli.options import Force, out_option, sizes_option
 from ghrq.cli.tables import (
     IDS_FILE,
     TABLE_FILE,
@@ -27,7 +27,7 @@ from ghrq.cli.tables import (
 )
 from ghrq.data.outputs import check_output, lock_file, replacing
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError, shell
+from ghrq.system.errors import UserError, counted, shell
 from ghrq.system.files import telling, write_json
 from ghrq.system.progress import make_progress
 
@@ -84,7 +84,10 @@ def fit(
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Of the autoencoder.")] = None,
     radius: Annotated[
-        float, typer.Option(help="Median radius of the vectors on the ball: small ones are close to flat space.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Median radius of the vectors on the ball, between 0 and 1: small is close to flat."
+        ),
     ] = 0.3,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
@@ -172,6 +175,7 @@ def encode(
         int | None, typer.Option(min=1, help="Rows encoded at once; by default about 8 MB of vectors.")
     ] = None,
     on_bad: BadRows = "stop",
+    force: Force = False,
     engine: Annotated[Literal["local", "ray"] | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Give every row of a table its ID. Columns are those of the fit if not given.
@@ -189,9 +193,9 @@ def encode(
     from ghrq.ids.tuples import count_distinct
     from ghrq.tokenizer import bulk
 
-    check_output(out, FORMATS, [items])
+    check_output(out, FORMATS, [items], replace=force)
     if on_bad == "skip":
-        check_output(_skipped_file(out), (".csv",), [items])
+        check_output(_skipped_file(out), (".csv",), [items], replace=force)
     model, progress = load_tokenizer(tokenizer), make_progress()
     table = open_items(tokenizer, model, items, column, id_column, on_bad=on_bad)
     mention_ids(table, id_column, progress)
@@ -216,6 +220,7 @@ def decode(
     ids: Ids,
     out: Annotated[Path, out_option("File for the vectors: .npy, .parquet, .csv or .jsonl.")],
     depth: Annotated[int | None, typer.Option(min=1, help="Number of first codes to use: fewer are coarser.")] = None,
+    force: Force = False,
 ) -> None:
     """Decode IDs into vectors. A tie-break token is ignored.
 
@@ -227,7 +232,7 @@ def decode(
     from ghrq.data.tables import FORMATS, open_codes
     from ghrq.tokenizer import bulk
 
-    check_output(out, FORMATS, [ids])
+    check_output(out, FORMATS, [ids], replace=force)
     model = load_tokenizer(tokenizer)
     table = open_codes(ids)
     used = bulk.decode(model, table, out, depth, make_progress())
@@ -318,10 +323,10 @@ def inspect(
             more.append(words_section(words))
             told["words"] = [asdict(each) for each in words]
         if counts is not None and items is not None and matched is not None:
-            counted = open_items(tokenizer, model, items, column, id_column, counts, on_bad)
-            popular = matched._replace(table=counted).labels()
+            popularity = open_items(tokenizer, model, items, column, id_column, counts, on_bad)
+            popular = matched._replace(table=popularity).labels()
             with errors_name(items):
-                slices = popularity_slices(bare, _numbers(popular, counts), row_errors(bare, vectors, model))
+                slices = popularity_slices(bare, _numbers(popular, items, counts), row_errors(bare, vectors, model))
             more.append(popularity_section(slices, counts))
             told["popularity"] = [asdict(each) for each in slices]
     facts, verdict = provenance(tokenizer, model, codes, table), judge(measured)
@@ -346,14 +351,17 @@ def _words(codes: Any, table: "Matched") -> "list[PrefixWords]":
     return prefix_words(codes[rows], table.names(rows))
 
 
-def _numbers(texts: "list[str | None]", column: str) -> Any:
+def _numbers(texts: "list[str | None]", items: Path, column: str) -> Any:
     """A column of numbers; nothing is 0."""
     import numpy as np
 
-    try:
-        return np.array([float(text) if text else 0.0 for text in texts])
-    except ValueError as error:
-        raise UserError(f"--counts {column}: expected a column of numbers ({error})") from error
+    def number(text: str | None) -> float:
+        try:
+            return float(text or 0.0)
+        except ValueError:
+            raise UserError(f"{items}: column {column!r} has {text!r}: give --counts a column of numbers") from None
+
+    return np.array([number(text) for text in texts])
 
 
 def _by_name(measured: "dict[Path, Quality]") -> "dict[str, Quality]":
@@ -378,7 +386,7 @@ def _skipped_file(out: Path) -> Path:
 
 
 def _skipped(table: "VectorTable", out: Path, on_bad: "OnBad") -> list[tuple[str, str]]:
-    rows = f"{len(table.skipped):,} rows, listed in {_skipped_file(out)}"
+    rows = f"{counted(len(table.skipped), 'row')}, listed in {_skipped_file(out)}"
     return [("skipped", rows)] if on_bad == "skip" else []
 
 

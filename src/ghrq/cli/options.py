@@ -1,9 +1,11 @@
 """Options that several commands share."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+Force = Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")]
 
 
 def out_option(help: str) -> Any:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ghrq.cli.options import out_option
+from ghrq.cli.options import Force, out_option
 from ghrq.report.console import columns
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, counted
 
 if TYPE_CHECKING:
     from ghrq.models.recommender import Recommender
@@ -46,6 +46,7 @@ def recommend(
     ] = False,
     user_column: Annotated[str, typer.Option("--user", help="With --all: the column of the users.")] = "user_id",
     history_column: Annotated[str, typer.Option("--items", help="With --all: the column of the lists.")] = "history",
+    force: Force = False,
 ) -> None:
     """Recommend the next items of a history, or of every user of a table.
 
@@ -67,12 +68,14 @@ def recommend(
     among = None
     if allowed is not None:
         among = _known(recommender, _lines(allowed), skip_unknown, f"keys in {allowed}")
+    wanted, k = k, min(k, len(recommender if among is None else set(among)))
     if users is not None and out is not None:
         from ghrq.data.outputs import check_output
         from ghrq.models.recommender_files import recommend_table
         from ghrq.system.progress import make_progress
 
-        check_output(out, formats=(".parquet",), inputs=[users])
+        check_output(out, formats=(".parquet",), inputs=[users], replace=force)
+        _note_fewer(k, wanted)
         served = recommend_table(
             recommender,
             users,
@@ -91,12 +94,15 @@ def recommend(
         if skip_unknown:
             found += [("users left out", f"{served.skipped:,}"), ("unknown items", f"{served.unknown:,}")]
         if served.shorter:
-            found.append(("shorter lists", f"{served.shorter:,} users, who had nearly all items"))
+            found.append(("shorter lists", f"{counted(served.shorter, 'user')}, for whom no more are left"))
         print(columns([*found, ("written to", str(out))]))
         return
     keys = [key.strip() for key in (history or "").split(",") if key.strip()]
     keys = _known(recommender, keys, skip_unknown, "items of --history")
-    items = recommender.recommend([keys], k, by=by, exclude_seen=not seen, allowed=among, beam=beam)[0]
+    items = recommender.recommend([keys], k, by=by, exclude_seen=not seen, allowed=among, beam=beam, fewer=True)[0]
+    if not items:
+        raise UserError("--history has all items that may be recommended: give --seen, or allow more")
+    _note_fewer(len(items), wanted)
     print(columns([(f"{place}", f"{item.score:.2f}", item.key, item.title) for place, item in enumerate(items, 1)]))
 
 
@@ -118,6 +124,13 @@ def _known(model: "Recommender", keys: list[str], skip_unknown: bool, what: str)
         shown = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
         make_progress().note(f"skipped {len(unknown):,} of the {what}, which the model does not know: {shown}")
     return known
+
+
+def _note_fewer(found: int, wanted: int) -> None:
+    from ghrq.system.progress import make_progress
+
+    if found < wanted:
+        make_progress().note(f"note: {counted(found, 'item')} instead of {wanted:,}: no more may be recommended")
 
 
 def _lines(path: Path) -> list[str]:

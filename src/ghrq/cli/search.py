@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ghrq.cli.options import Force
 from ghrq.cli.tables import (
     BadRows,
     Column,
@@ -55,6 +56,7 @@ def search(
     column: Column = None,
     id_column: IdColumn = None,
     on_bad: BadRows = "stop",
+    force: Force = False,
 ) -> None:
     """Find the nearest items of vectors, or of an item, from the IDs alone. Columns are those of the fit if not given.
 
@@ -73,7 +75,8 @@ def search(
     if (queries is None) == (not like):
         raise UserError("nothing to search for, or two things: name a table of vectors, or --like ITEM")
     if out is not None:
-        check_output(out, results.FORMATS, [path for path in (ids, queries, rerank) if path is not None])
+        given = [path for path in (ids, queries, rerank) if path is not None]
+        check_output(out, results.FORMATS, given, replace=force)
     model, codes, progress = load_tokenizer(tokenizer), open_codes(ids), make_progress()
     with errors_name(ids), ExitStack() as stack:
         index = CodeIndex(model, ids)
@@ -83,10 +86,11 @@ def search(
             order = match_items(codes, table, progress=progress).order
             vectors = stack.enter_context(bulk.all_vectors(table, (out or Path()).parent, progress, order))
         if like:
-            found = results.as_table(*_like(index, like, k, probes, vectors))
+            found = results.as_table(*_like(index, like, k, probes, vectors, ids))
         else:
             assert queries is not None
             asked = open_items(tokenizer, model, queries, column, id_column, on_bad=on_bad)
+            bulk.check_width(asked, model)
             names, points = _all(asked, progress)
             found = results.as_table(names, index.search(points, k, probes, rerank=vectors))
     if out is not None:
@@ -107,7 +111,7 @@ def register(app: typer.Typer) -> None:
     app.command()(search)
 
 
-def _like(index: "CodeIndex", items: list[str], k: int, probes: int | None, vectors: Any) -> Any:
+def _like(index: "CodeIndex", items: list[str], k: int, probes: int | None, vectors: Any, ids: Path) -> Any:
     """The ids of the items, in the type that the index has, and what is like them."""
     import pyarrow as pa
 
@@ -115,7 +119,10 @@ def _like(index: "CodeIndex", items: list[str], k: int, probes: int | None, vect
         names = pa.array(items).cast(index.lists.names.type)
     except pa.ArrowInvalid as error:
         raise UserError(f"--like {items[0]}: the ids are whole numbers such as {index.lists.names[0]}") from error
-    return names, index.like(names, k, probes, rerank=vectors)
+    try:
+        return names, index.like(names, k, probes, rerank=vectors)
+    except UserError as error:
+        raise UserError(f"{ids}: --like: {error}") from error
 
 
 def _all(table: Any, progress: Any) -> Any:

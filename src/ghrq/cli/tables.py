@@ -34,7 +34,10 @@ IdColumn = Annotated[
 ]
 BadRows = Annotated[
     Literal["stop", "skip"],
-    typer.Option(help="A row without an id or with missing or infinite numbers: 'stop', or 'skip' and list such rows."),
+    typer.Option(
+        help="A row without an id or with missing or infinite numbers: 'stop', or 'skip' it; 'fit' and 'encode' list "
+        "such rows in a file."
+    ),
 ]
 
 

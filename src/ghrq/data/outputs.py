@@ -13,11 +13,11 @@ from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress
 
 
-def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Path] = ()) -> None:
+def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Path] = (), replace: bool = True) -> None:
     """Raise an error if ``path`` cannot be written.
 
     ``formats`` are the extensions it may have, ``None`` if it is a folder; ``inputs`` are files that it must not
-    overwrite.
+    overwrite. Without ``replace``, a file that is there is an error.
     """
     if formats is not None and path.suffix.lower() not in formats:
         raise UserError(f"cannot tell the format of {path}: expected a name that ends in {', '.join(formats)}")
@@ -30,6 +30,8 @@ def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Pat
     if formats is None and path.is_file():
         raise UserError(f"{path} is a file: give --out the name of a folder")
     _check_parent(target)
+    if not replace and path.exists():
+        raise UserError(f"{path} is there already: name another file, or replace it with --force")
     try:
         tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:

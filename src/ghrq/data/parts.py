@@ -33,7 +33,7 @@ class Parts:
         job = {"job": checksum(job | {"schema": str(schema)})}
         with files.telling(self.folder):
             if self.folder.exists() and not self._is_mine(job):
-                self._remove()
+                self.remove()
             self.folder.mkdir(exist_ok=True)
             files.write_json(self.folder / _JOB, job)
 
@@ -65,21 +65,14 @@ class Parts:
                     writer.write_table(parquet.read_table(self._path(part)).replace_schema_metadata(None))
             file.flush()
             os.fsync(file.fileno())
-        self._remove()
+        self.remove()
 
     def remove_if_empty(self) -> None:
         """Remove the folder if no part was finished."""
-        if not len(self):
-            self._remove()
+        if self.folder.exists() and not len(self):
+            self.remove()
 
-    def _path(self, part: int) -> Path:
-        return self.folder / f"part-{part:06d}.parquet"
-
-    def _is_mine(self, job: dict[str, Any]) -> bool:
-        path = self.folder / _JOB
-        return path.is_file() and files.read_json(path, f"remove {self.folder}") == job
-
-    def _remove(self) -> None:
+    def remove(self) -> None:
         """Remove the folder; one that holds anything but parts is an error."""
         names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else [""]
         if not all(name == _JOB or name.startswith((".", "part-")) for name in names):
@@ -88,3 +81,10 @@ class Parts:
                 "move it away, or name another output"
             )
         shutil.rmtree(self.folder)
+
+    def _path(self, part: int) -> Path:
+        return self.folder / f"part-{part:06d}.parquet"
+
+    def _is_mine(self, job: dict[str, Any]) -> bool:
+        path = self.folder / _JOB
+        return path.is_file() and files.read_json(path, f"remove {self.folder}") == job

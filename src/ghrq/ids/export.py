@@ -46,6 +46,8 @@ SUFFIXES: dict[Format, str] = {
 }
 """How the name of the file has to end."""
 
+_BESIDE: dict[Format, str] = {"llm": ".tokens.json", "offsets": ".vocabulary.json", "grid": ".items.csv"}
+
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 # Levels that MiniOneRec joins to one ID, and rows at once.
@@ -78,6 +80,11 @@ def export(table: "VectorTable", to: Format, out: Path, progress: Progress | Non
     return writers.get(to, _plain)(table, out, progress or Progress())
 
 
+def outputs(to: Format, out: Path) -> list[Path]:
+    """The files that :func:`export` may write: ``out``, and one beside it for some forms."""
+    return [out, out.with_suffix(_BESIDE[to])] if to in _BESIDE else [out]
+
+
 def tokens(levels: Levels) -> list[str]:
     """All tokens of IDs, level by level: ``<a_0>``, ``<a_1>``, …, ``<b_0>``, …"""
     return [f"<{letter}_{code}>" for letter, size in zip(_LETTERS, levels.sizes, strict=False) for code in range(size)]
@@ -92,7 +99,7 @@ def levels_of(table: "VectorTable") -> Levels:
 
 
 def _llm(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
-    levels, beside = levels_of(table), out.with_suffix(".tokens.json")
+    levels, beside = levels_of(table), out.with_suffix(_BESIDE["llm"])
     _check_letters(table)
     key, encode = json.dumps(table.id_name), json.JSONEncoder(ensure_ascii=False).encode
     rows = (
@@ -109,7 +116,7 @@ def _llm(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
 def _offsets(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
     from ghrq.data.tables import TableLayout, open_writer
 
-    levels, beside = levels_of(table), out.with_suffix(".vocabulary.json")
+    levels, beside = levels_of(table), out.with_suffix(_BESIDE["offsets"])
     words = Vocabulary.of(levels.sizes, levels.tie_break)
     layout = TableLayout(table.id_name, "tokens", table.dim, np.int32, table.rows)
     with open_writer(out, layout) as writer:
@@ -142,7 +149,8 @@ def _minionerec(table: "VectorTable", out: Path, progress: Progress) -> list[Fac
     if table.dim > _JOINED:
         firsts = np.concatenate([codes[:, :_JOINED] for _, codes in table.batches(_ROWS)])
         shared = len(firsts) - count_distinct(firsts)
-        text = f"MiniOneRec joins the first {_JOINED} codes only, and {shared:,} of {len(firsts):,} items share them"
+        share = f"{shared:,} of {len(firsts):,} items have those of an earlier one"
+        text = f"MiniOneRec joins the first {_JOINED} codes only, and {share}"
         facts.append(("note", f"{text}: fit with --stages {_JOINED} and --collisions reassign for distinct ones"))
     return facts
 
@@ -161,7 +169,7 @@ def _grid(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
     if order is not None and np.array_equal(names.to_numpy()[order], np.arange(len(order))):
         codes = codes[order]
     else:
-        beside = out.with_suffix(".items.csv")
+        beside = out.with_suffix(_BESIDE["grid"])
         with replacing(beside) as draft, draft.open("wb") as file:
             columns = {"number": np.arange(len(names)), table.id_name: names}
             require("pyarrow.csv", "tokenizer").write_csv(pa.table(columns), file)

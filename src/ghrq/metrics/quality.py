@@ -247,7 +247,8 @@ def _codebooks(codes: Ints, tokenizer: PrefixDecoder | None) -> tuple[list[int],
             f"perhaps a tie-break token, got {len(sizes)} columns with codes up to {max(sizes[:stages]) - 1}: use the "
             "tokenizer that made them"
         )
-    return [*own, *sizes[stages:]], stages
+    # Of a tie-break token, all codes that the tokenizer has for it: how near is the limit?
+    return [*own, *(max(size, getattr(tokenizer, "tie_break_size_", 0)) for size in sizes[stages:])], stages
 
 
 def _drawn(items: int, count: int, seed: int) -> Ints:

@@ -63,6 +63,7 @@ class Recommender(RecommenderRanking, Pretrained):
         allowed: Iterable[str] | None = None,
         beam: int = 50,
         skip_unknown: bool = False,
+        fewer: bool = False,
     ) -> list[list[Recommended]]:
         """The k best next items of each history.
 
@@ -75,6 +76,7 @@ class Recommender(RecommenderRanking, Pretrained):
             beam: see :meth:`rank`.
             skip_unknown: whether to ignore items that the model does not know, of histories and of ``allowed``, instead
                 of an error.
+            fewer: whether lists are shorter where fewer than k items are allowed, instead of an error.
 
         """
         if not _is_list(histories) or not all(map(_is_list, histories)):
@@ -82,10 +84,11 @@ class Recommender(RecommenderRanking, Pretrained):
         lengths = torch.tensor([len(history) for history in histories], dtype=torch.int64)
         numbers = self.numbers(chain.from_iterable(histories), skip_unknown)
         mask = None if allowed is None else self.mask_of(allowed, skip_unknown)
-        ranked = self.rank(left_filled(numbers, lengths), k, by=by, exclude_seen=exclude_seen, allowed=mask, beam=beam)
+        filled = left_filled(numbers, lengths)
+        ranked = self.rank(filled, k, by=by, exclude_seen=exclude_seen, allowed=mask, beam=beam, fewer=fewer)
         keys, titles = self.config.keys, self.config.titles
         return [
-            [Recommended(keys[i], titles[i] if titles else "", s) for i, s in zip(items, scores, strict=True)]
+            [Recommended(keys[i], titles[i] if titles else "", s) for i, s in zip(items, scores, strict=True) if i >= 0]
             for items, scores in zip(ranked.items.tolist(), ranked.scores.tolist(), strict=True)
         ]
 

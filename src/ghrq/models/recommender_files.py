@@ -16,7 +16,7 @@ from ghrq.data.tables import open_source
 from ghrq.data.tables.columns import can_be_ids, checked_name
 from ghrq.models.recommender import Recommender, left_filled
 from ghrq.models.recommender_ranking import Way
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, counted
 from ghrq.system.pretrained import digest
 from ghrq.system.progress import Progress
 
@@ -70,7 +70,7 @@ def recommend_table(
     _check_lists(source, history, table.schema.field(history).type)
     most = len(model) if allowed is None else int(allowed.sum())
     if k > most:
-        raise UserError(f"k={k}, but only {most:,} items may be recommended: ask for fewer, or allow more")
+        raise UserError(f"k={k}, but only {counted(most, 'item')} may be recommended: ask for fewer, or allow more")
     keys, titles = pa.array(model.config.keys, pa.string()), model.config.titles
     names = pa.array(titles, pa.string()) if titles else None
     lists = pa.list_(pa.string())
@@ -111,6 +111,12 @@ def recommend_table(
                 parts.add(pa.record_batch(lists_of, schema=schema), served._asdict())
                 bar.advance(len(batch))
         total = Served(*(sum(note[name] for note in parts.notes()) for name in Served._fields))
+        if total.skipped and not total.users:
+            parts.remove()
+            raise UserError(
+                f"{source}: the model knows no item of column '{history}'; its keys are like {keys[0].as_py()!r}: "
+                "correct them, or name another model"
+            )
         parts.join()
     except UserError:
         parts.remove_if_empty()

@@ -11,7 +11,7 @@ from ghrq.models.followers import decayed
 from ghrq.models.recommender_network import RecommenderNetwork
 from ghrq.nets.code_decoder import CodeDecoder
 from ghrq.system.checks import at_least, one_of
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, counted
 from ghrq.system.progress import Progress
 
 Way = Literal["codes", "reranked", "items", "hybrid", "memory"]
@@ -276,8 +276,9 @@ class RecommenderRanking(RecommenderNetwork):
             mask = unseen if mask is None else unseen & mask
         fewest = len(self) if mask is None else int(mask.sum(-1).min())
         if fewest < k:
-            why = " that are allowed" + " and not in the history" * exclude_seen if mask is not None else ""
-            raise UserError(f"k={k}, but there are only {fewest:,} items{why}: ask for fewer, or allow more")
+            why = " allowed" + " and not in the history" * exclude_seen if mask is not None else ""
+            there = f"there {'is' if fewest == 1 else 'are'} only {counted(fewest, 'item')}{why}"
+            raise UserError(f"k={k}, but {there}: ask for fewer, or allow more")
         return mask
 
     def _seen(self, histories: Tensor) -> Tensor:

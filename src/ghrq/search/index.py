@@ -19,7 +19,7 @@ from ghrq.search.decoder import Codes, Decoder
 from ghrq.search.lists import Lists
 from ghrq.search.scan import Best, items_of, scan
 from ghrq.system.checks import at_least
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, counted
 from ghrq.system.progress import Bar, make_progress
 
 if TYPE_CHECKING:
@@ -257,8 +257,8 @@ class CodeIndex:
         rows = places([self.lists.names], unique)
         if (rows < 0).any():
             raise UserError(
-                f"{int((rows < 0).sum()):,} of {len(rows):,} items are not in the index, whose ids are like "
-                f"{self.lists.names[0]}; the first is {unique[int(np.flatnonzero(rows < 0)[0])]}"
+                f"the index lacks {counted(int((rows < 0).sum()), 'item')} of {len(rows):,}; its ids are like "
+                f"{self.lists.names[0]}; the first is {unique[int(np.flatnonzero(rows < 0)[0])]}: correct it"
             )
         return rows[pc.index_in(wanted, value_set=unique).to_numpy()]
 

@@ -17,6 +17,10 @@ class UserError(ValueError):
     exit_code = 2
 
 
+class EmptyTableError(UserError):
+    """A table without rows."""
+
+
 class StoppedError(RuntimeError):
     """A run that ended early, its last good checkpoint intact. The message says why, and how to go on."""
 
@@ -50,6 +54,11 @@ def did_you_mean(given: str, known: Collection[str], otherwise: str, cutoff: flo
     """A hint for an unknown name: the most similar of the known ones, or ``otherwise``."""
     near = difflib.get_close_matches(given, known, n=1, cutoff=cutoff)
     return f"did you mean '{near[0]}'?" if near else otherwise
+
+
+def counted(count: int, thing: str) -> str:
+    """``1 row``, ``2,000 rows``."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def shell(*words: str | Path) -> str:

@@ -72,7 +72,8 @@ def load(folder: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]
     if form.plain and "format" not in config:
         return config, _read_weights(folder / WEIGHTS, form)[0]
     if config.get("format") != form.name:
-        raise UserError(f"{path} does not describe {form.title}s: its format is not {form.name!r}")
+        found = f"its format is {config.get('format')!r}, not {form.name!r}"
+        raise UserError(f"{path} does not describe {form.title}s: {found}: name the folder of one")
     if config.get("version") != form.version:
         raise UserError(
             f"{path} has version {config.get('version')} of the format, this ghrq reads version {form.version}: "

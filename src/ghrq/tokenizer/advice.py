@@ -47,7 +47,7 @@ class Candidate:
     collisions: float
     """Share of these rows that have the tuple of an earlier one, although their vectors differ."""
     expected: float
-    """The same at the number of items that was asked for, see :func:`expected_distinct`."""
+    """The same at the number of items that was asked for: measured, or by :func:`expected_distinct`."""
 
     @property
     def ids(self) -> int:
@@ -89,7 +89,10 @@ class Advice:
         """Why, in plain sentences."""
         best, said, levels = self.best, [], len(self.best.sizes)
         at = f"at {self.items:,} items"
-        share = f"{at} about {best.expected:.1%} of the items would share the codes of another"
+        if self.items == self.rows:
+            share = f"{best.expected:.1%} of the items have the codes of an earlier one"
+        else:
+            share = f"{at} about {best.expected:.1%} of the items would have the codes of an earlier one"
         if self.enough:
             said.append(f"It is the shortest that is long enough: {share}, and {ENOUGH:.0%} is fine.")
             shorter = [other for other in self.candidates if len(other.sizes) < levels]
@@ -164,13 +167,14 @@ def advise(
     different = rows[first_of_equals(rows)]
     if len(different) < 2:
         raise UserError("all vectors are equal, so no codes can tell items apart: check the column of the vectors")
+    wanted = len(different) if items == len(rows) else items  # of equal vectors, one counts
     most = max(2, len(fitted) // _ROWS_PER_CODE)
     grid = [list(shape) for shape in shapes if max(shape) <= most] or [[most] * 4]
     found: dict[tuple[int, ...], Candidate] = {}
     with (progress or Progress()).bar("trying", len(grid), unit="tokenizers") as bar:
         for shape in grid:
             tokenizer = Tokenizer(codebook_size=shape, seed=seed, balance=balance, **settings).fit(fitted)
-            for candidate in judge(tokenizer, different, items, seed):
+            for candidate in judge(tokenizer, different, wanted, seed):
                 found.setdefault(candidate.sizes, candidate)
             bar.advance(text=told(shape))
     candidates = sorted(found.values(), key=lambda each: (len(each.sizes), each.tokens))
@@ -189,15 +193,15 @@ def judge(tokenizer: Tokenizer, rows: Vectors, items: int, seed: int = 0) -> lis
     result = []
     for depth in range(min(_SHORTEST, len(sizes)), len(sizes) + 1):
         counts = np.bincount(tuple_ids(codes[:, :depth]))
-        ids = math.prod(sizes[:depth])
-        expected = expected_distinct(counts, ids, items)
+        measured = 1.0 - len(counts) / len(codes)
+        expected = max(0.0, 1.0 - expected_distinct(counts, math.prod(sizes[:depth]), items) / items)
         result.append(
             Candidate(
                 tuple(sizes[:depth]),
                 lost.relative[depth - 1],
                 len(counts),
-                1.0 - len(counts) / len(codes),
-                max(0.0, 1.0 - expected / items),
+                measured,
+                measured if items == len(codes) else expected,
             )
         )
     return result

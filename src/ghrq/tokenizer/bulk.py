@@ -105,6 +105,16 @@ def sample(table: VectorTable, codebook_size: int, seed: int = 0, progress: Prog
     return result
 
 
+def check_width(table: VectorTable, tokenizer: "Tokenizer") -> None:
+    """Raise an error unless the vectors of ``table`` are as wide as those of the fit."""
+    if table.dim != tokenizer.n_features_in_:
+        where = "the array" if table.path.suffix == ".npy" else f"column {table.column[:80]!r}"
+        raise UserError(
+            f"{table.path}: {where} has vectors of {table.dim} numbers, the tokenizer was fitted on "
+            f"{tokenizer.n_features_in_}: give embeddings of the same model"
+        )
+
+
 def encode(
     tokenizer: "Tokenizer",
     table: VectorTable,
@@ -124,12 +134,7 @@ def encode(
         progress: shows how far it is.
 
     """
-    if table.dim != tokenizer.n_features_in_:
-        where = "the array" if table.path.suffix == ".npy" else f"column {table.column[:80]!r}"
-        raise UserError(
-            f"{table.path}: {where} has vectors of {table.dim} numbers, the tokenizer was fitted on "
-            f"{tokenizer.n_features_in_}: give the embeddings it was fitted on"
-        )
+    check_width(table, tokenizer)
     size, stages, dtype = batch or batch_rows(table.dim), tokenizer.quantizer_.num_stages, _smallest(tokenizer)
     # The codes, hashes of the ids, and the codes in int32 with resolved collisions.
     needed = table.rows * (stages * dtype.itemsize + 8 + 4 * (stages + 1))

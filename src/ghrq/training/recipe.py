@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from ghrq.recipes import shipped
 from ghrq.system import files
@@ -63,7 +63,7 @@ class Transformer(Section):
     def _heads_share_the_width(cls, heads: int, info: ValidationInfo) -> int:
         width = info.data.get("width", heads)
         if width % heads:
-            raise ValueError(f"a divisor of {cls.__name__.lower()}.width = {width}")
+            raise PydanticCustomError("divisor", "a divisor of {other}", {"other": "width", "value": width})
         return heads
 
 
@@ -160,6 +160,10 @@ class _Draft:
         if details["type"] == "model_type":
             inner = next(path for path in _keys(model, ()) if len(path) > len(place) and path[: len(place)] == place)
             expected = f"a table, for example {'.'.join(inner)}=..."
+        elif details["type"] == "divisor":
+            other = (*place[:-1], details["ctx"]["other"])
+            origin = min(origin, self.origin(other, default), key=lambda name: not name.startswith("--set"))
+            expected = f"a divisor of {'.'.join(map(str, other))} = {details['ctx']['value']}: change one of the two"
         elif details.get("ctx", {}).get("pattern") == _NAME:
             expected = "a name without / and \\"
         return f"{origin}: {key} = {json.dumps(details['input'], default=str)}: expected {expected}"

@@ -14,7 +14,7 @@ from ghrq.data.tables import columns, manifest
 from ghrq.data.tables.columns import Numbers
 from ghrq.data.tables.sources import ARRAY_COLUMN, ArraySource, ParquetSource, Source
 from ghrq.data.tables.text import CsvSource, JsonLinesSource
-from ghrq.system.errors import UserError
+from ghrq.system.errors import EmptyTableError, UserError
 from ghrq.system.inputs import InputFile
 from ghrq.system.progress import Progress
 
@@ -100,7 +100,7 @@ class VectorTable:
             self.rows = self.manifest["retired" if retired else "rows"]
             self._first = self.manifest["rows"] if retired else 0
         if not self.rows:
-            raise UserError(f"{self.path} is empty: expected a table with at least one row")
+            raise EmptyTableError(f"{self.path} is empty: expected a table with at least one row")
         self.skipped: list[SkippedRow] = []
         self._gaps = np.empty(0, dtype=np.int64)  # skipped rows, each without those before it
         if on_bad == "skip":

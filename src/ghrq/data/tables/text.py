@@ -15,7 +15,7 @@ from pyarrow import csv, json
 
 from ghrq.data.tables.columns import is_number, place
 from ghrq.data.tables.sources import from_row
-from ghrq.system.errors import UserError
+from ghrq.system.errors import EmptyTableError, UserError
 from ghrq.system.inputs import InputFile
 
 # Bytes of text that are parsed at once.
@@ -119,7 +119,7 @@ class JsonLinesSource:
         self.manifest: dict[str, Any] = {}
         self.rows = self._count()
         if not self.rows:
-            raise UserError(f"{path} is empty: expected one JSON object a line")
+            raise EmptyTableError(f"{path} is empty: expected one JSON object a line")
         with _parsing(self._file, "JSON lines", 0), self._open(None) as reader:
             self.schema = pa.schema([(field.name, _widened(field.name, field.type, text)) for field in reader.schema])
 

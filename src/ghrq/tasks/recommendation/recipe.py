@@ -114,7 +114,7 @@ class RecommenderSection(Transformer):
     rate: Rate = 1e-3
     decay: Share = 0.01
     """Weight decay of AdamW."""
-    epochs: Count = 35
+    epochs: Positive = 35
     batch: Positive = 256
 
 

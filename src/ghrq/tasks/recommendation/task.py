@@ -62,9 +62,10 @@ class Recommendation(Task):
         data, split = load(recipe.data)
         settings = recipe.recommender
         if data.vectors is None and (recipe.ids.source == "tokenizer" or "text" in settings.inputs):
+            table = "" if recipe.data.items or not recipe.data.own else "their table with --set data.items=… and "
             raise UserError(
-                "the items have no text embeddings, which the tokenizer and the input 'text' need: give data.vectors "
-                "or data.encoder, or ids.source=random and recommender.inputs without 'text'"
+                "the items have no text embeddings, which the tokenizer and the input 'text' need: name "
+                f"{table}data.vectors or data.encoder, or set ids.source=random and recommender.inputs without 'text'"
             )
         if recipe.ids.source == "none" and "codes" in (*settings.inputs, *settings.outputs):
             raise UserError("ids.source=none: leave 'codes' out of recommender.inputs and recommender.outputs")
