@@ -279,7 +279,9 @@ class Coder(nn.Module):
     def extra_repr(self) -> str:
         """Text for ``print(rq)``."""
         sizes = f"{self.dim}, codebook_size={self.codebook_size}, num_stages={self.num_stages}"
-        how = " (learned)" if self.learned is not None else " (follows the data)" if self.scale is not None else ""
+        how = " (learned)" if self.learned is not None else ""
+        if self.scale is not None and self.curvature > 0.0:
+            how = " (follows the data)"
         return f"{sizes}, kind={self.kind!r}, curvature={self.data_curvature:g}{how}"
 
 

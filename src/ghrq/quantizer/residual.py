@@ -79,7 +79,8 @@ class ResidualQuantizer(Learner, Pretrained):
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
         codebook_update: ``"gradient"`` (the codebook loss; the paper's kinds) or ``"ema"`` (moving midpoints; the
             codebooks then have no gradient and no loss term; ``"calibrated"``).
-        decay: of the moving averages of usage and midpoints; by default 0.99, for the midpoints of ``"calibrated"`` 0.95.
+        decay: of the moving averages of usage and midpoints; by default 0.99, and 0.95 for the midpoints of
+            ``"calibrated"``.
         revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
             residuals of the batch; 0 turns this off. Pass optimisers that keep moments to :meth:`attach`.
         depth_dropout: in training, each entry of the first dimension uses a random number of stages: from 1 to
