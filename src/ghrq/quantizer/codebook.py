@@ -165,15 +165,17 @@ class MovingMidpoints(nn.Module):
         moved = _stretched(radius, factor.to(radius.dtype))
         # λ - 1 = (1 + r²) / (1 - r²) and λ r = 2r / (1 - r²), at the radius r of the midpoint
         weight = self.t * (1.0 - radius.square()) / (1.0 + radius.square())
-        self.s.mul_(torch.where(size > 0.0, weight * 2.0 * moved / (1.0 - moved.square()) / size, factor))
-        self.t.copy_(weight * (1.0 + moved.square()) / (1.0 - moved.square()))
+        ratio = torch.where(size > 0.0, weight * 2.0 * moved / (1.0 - moved.square()) / size, factor)
+        self.s.mul_(torch.where(factor == 1.0, 1.0, ratio))  # all bits stay where nothing changes
+        self.t.copy_(torch.where(factor == 1.0, self.t, weight * (1.0 + moved.square()) / (1.0 - moved.square())))
 
 
 @torch.no_grad()
 def stretch(points: Tensor, factor: Tensor, curvature: float) -> None:
     """Multiply the distances of ``points (..., d)`` from the origin by ``factor ()``, in place."""
     radius = curvature**0.5 * torch.linalg.vector_norm(points, dim=-1, keepdim=True)
-    points.mul_(torch.where(radius > 0.0, _stretched(radius, factor) / radius, factor).to(points.dtype))
+    ratio = torch.where(radius > 0.0, _stretched(radius, factor) / radius, factor)
+    points.mul_(torch.where(factor == 1.0, 1.0, ratio).to(points.dtype))
 
 
 def _stretched(radius: Tensor, factor: Tensor) -> Tensor:

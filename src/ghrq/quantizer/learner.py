@@ -20,6 +20,9 @@ from ghrq.system.checks import check_vectors
 # Differences of float32 vectors below this share of their norm may be rounding errors.
 _ROUNDING = 1e-5
 
+# Multipliers that differ by less are the same but for rounding.
+_EQUAL = 1e-6
+
 
 class Learner(Coder):
     """Quantize with gradients, and learn; :class:`ghrq.quantizer.residual.ResidualQuantizer` sets it up."""
@@ -124,7 +127,8 @@ class Learner(Coder):
             before, begun = self.scale.average(), self.scale.weight > 0.0
             self.scale.update(self._centred(v), weights, least)
             if self.units == "encoder":
-                self._keep_codes(torch.where(begun, self.scale.average() / before, 1.0))
+                factor = self.scale.average() / before
+                self._keep_codes(torch.where(begun & ((factor - 1.0).abs() > _EQUAL), factor, 1.0))
         if self.learned is not None:
             self.learned.follow(self._centred(v), weights, self.codebooks, least)
 
