@@ -171,10 +171,9 @@ def train(problem: Problem, kind: str, update: str, weight: float, seed: int) ->
         problem.num_stages,
         kind,
         codebook_update=update,
+        decay=KINDS["calibrated"].decay if update == "ema" else None,
         channel_dim=problem.channel_dim,
     )
-    if rq.midpoints is not None:
-        rq.midpoints.decay = KINDS["calibrated"].decay
     parameters = [*encoder.parameters(), *decoder.parameters(), *rq.parameters()]
     optimizer = RiemannianAdam(parameters, lr=problem.rate)
     rq.attach(optimizer)

@@ -20,7 +20,7 @@ class Axes(NamedTuple):
     radius: float | None = None
     """The target radius; None is no scale control."""
     decay: float = 0.99
-    """Of moving midpoints."""
+    """Of the moving averages of usage and midpoints."""
 
 
 KINDS: dict[Kind, Axes] = {

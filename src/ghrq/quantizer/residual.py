@@ -79,8 +79,7 @@ class ResidualQuantizer(Learner, Pretrained):
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
         codebook_update: ``"gradient"`` (the codebook loss; the paper's kinds) or ``"ema"`` (moving midpoints; the
             codebooks then have no gradient and no loss term; ``"calibrated"``).
-        decay: of the moving averages of usage and midpoints; by default 0.99, and 0.95 for the midpoints of
-            ``"calibrated"``.
+        decay: of the moving averages of usage and midpoints; by default 0.95 for ``"calibrated"``, else 0.99.
         revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
             residuals of the batch; 0 turns this off. Pass optimisers that keep moments to :meth:`attach`.
         depth_dropout: in training, each entry of the first dimension uses a random number of stages: from 1 to
@@ -148,9 +147,8 @@ class ResidualQuantizer(Learner, Pretrained):
         num_stages, largest = count_stages(codebook_size, num_stages), largest_size(codebook_size)
         at_least("commitment_weight", commitment_weight, 0)
         at_least("temperature", temperature, 0)
-        if decay is not None:
-            from_to("decay", decay, 0.0, 1.0)
-        self.decay = decay
+        decay = KINDS[kind].decay if decay is None else decay
+        from_to("decay", decay, 0.0, 1.0)
         from_to("revive_below", revive_below, 0.0, 1.0)
         self.dim, self.num_stages = dim, num_stages
         self.codebook_size = list(codebook_size) if isinstance(codebook_size, Sequence) else codebook_size
@@ -197,9 +195,8 @@ class ResidualQuantizer(Learner, Pretrained):
         self.codebooks = ManifoldParameter(
             codebooks, manifold=manifold, requires_grad=self.codebook_update == "gradient"
         )
-        usual, own = (0.99, axes.decay) if decay is None else (decay, decay)
-        self.usage = Usage(sizes, usual)
-        self.midpoints = MovingMidpoints(codebooks, sizes, self.curvature, own) if moving else None
+        self.usage = Usage(sizes, decay)
+        self.midpoints = MovingMidpoints(codebooks, sizes, self.curvature, decay) if moving else None
         pace = (SLOW_DECAY,) if self.units == "ball" else (FAST_DECAY, OVERSHOOT)
         self.scale = None
         if self.radius is not None and self.learned is None:
@@ -291,6 +288,7 @@ class ResidualQuantizer(Learner, Pretrained):
         """The arguments that make the same quantizer, untrained."""
         names = inspect.signature(type(self)).parameters
         derived = {
+            "decay": self.usage.decay,
             "curvature": self.curvature if self.learned is None else "learn",
             "scale_control": None if self.learned is not None else self.scale is not None,
             "centre": self.mean is not None,
