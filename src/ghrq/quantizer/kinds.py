@@ -20,7 +20,8 @@ class Axes(NamedTuple):
     radius: float | None = None
     """The target radius; None is no scale control."""
     decay: float = 0.99
-    """Of the moving averages of usage and midpoints."""
+    """Of moving midpoints and usage. Codes that learn by gradient lag behind, and would be revived too soon by a lower
+    one."""
 
 
 KINDS: dict[Kind, Axes] = {

@@ -79,7 +79,8 @@ class ResidualQuantizer(Learner, Pretrained):
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
         codebook_update: ``"gradient"`` (the codebook loss; the paper's kinds) or ``"ema"`` (moving midpoints; the
             codebooks then have no gradient and no loss term; ``"calibrated"``).
-        decay: of the moving averages of usage and midpoints; by default 0.95 for ``"calibrated"``, else 0.99.
+        decay: of the moving averages of usage and midpoints; by default 0.99, but 0.95 with the moving midpoints of
+            ``"calibrated"``.
         revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
             residuals of the batch; 0 turns this off. Pass optimisers that keep moments to :meth:`attach`.
         depth_dropout: in training, each entry of the first dimension uses a random number of stages: from 1 to
@@ -147,8 +148,8 @@ class ResidualQuantizer(Learner, Pretrained):
         num_stages, largest = count_stages(codebook_size, num_stages), largest_size(codebook_size)
         at_least("commitment_weight", commitment_weight, 0)
         at_least("temperature", temperature, 0)
-        decay = KINDS[kind].decay if decay is None else decay
-        from_to("decay", decay, 0.0, 1.0)
+        if decay is not None:
+            from_to("decay", decay, 0.0, 1.0)
         from_to("revive_below", revive_below, 0.0, 1.0)
         self.dim, self.num_stages = dim, num_stages
         self.codebook_size = list(codebook_size) if isinstance(codebook_size, Sequence) else codebook_size
@@ -185,6 +186,8 @@ class ResidualQuantizer(Learner, Pretrained):
             self.learned = LearnedCurvature(curvature, self.radius or 0.0)
 
         moving = self.codebook_update == "ema"
+        if decay is None:
+            decay = axes.decay if moving else SLOW_DECAY
         check_memory(num_stages, largest, codebook_dim, moving)
         self.sizes = sizes = stage_sizes(codebook_size, num_stages)
         projected = self.codebook_dim != dim
