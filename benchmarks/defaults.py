@@ -32,7 +32,7 @@ from ghrq.data.images import idx
 from ghrq.models import HierarchyEmbedding
 from ghrq.nets.mlp import MLP
 from ghrq.optim import RiemannianAdam
-from ghrq.quantizer.kinds import KINDS
+from ghrq.quantizer.kinds import FEW_CODES, KINDS
 from ghrq.system import files
 from ghrq.tokenizer.model import LinearPlusMLP
 
@@ -171,7 +171,7 @@ def train(problem: Problem, kind: str, update: str, weight: float, seed: int) ->
         problem.num_stages,
         kind,
         codebook_update=update,
-        decay=KINDS["calibrated"].decay if update == "ema" else None,
+        decay=KINDS["calibrated"].decay if update == "ema" and problem.codebook_size <= FEW_CODES else None,
         channel_dim=problem.channel_dim,
     )
     parameters = [*encoder.parameters(), *decoder.parameters(), *rq.parameters()]

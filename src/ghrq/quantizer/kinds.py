@@ -9,6 +9,11 @@ Kind = Literal["calibrated", "ghrq", "naive", "euclidean", "hra-only", "dhste-on
 Update = Literal["gradient", "ema"]
 
 
+FEW_CODES = 256
+"""With more codes a batch has few vectors for each, so that a fast average is noise. Codes that learn by gradient lag
+behind their vectors, and a fast average of usage would revive them too soon."""
+
+
 class Axes(NamedTuple):
     """What a kind stands for."""
 
@@ -20,8 +25,7 @@ class Axes(NamedTuple):
     radius: float | None = None
     """The target radius; None is no scale control."""
     decay: float = 0.99
-    """Of moving midpoints and usage. Codes that learn by gradient lag behind, and would be revived too soon by a lower
-    one."""
+    """Of up to FEW_CODES moving midpoints and their usage."""
 
 
 KINDS: dict[Kind, Axes] = {

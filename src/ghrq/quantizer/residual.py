@@ -22,7 +22,7 @@ from ghrq.quantizer.convention import LEARNED, convention
 from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.depth import DepthDropout
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, few_codes
-from ghrq.quantizer.kinds import ELSEWHERE, KINDS, Kind, Update, check_learnable
+from ghrq.quantizer.kinds import ELSEWHERE, FEW_CODES, KINDS, Kind, Update, check_learnable
 from ghrq.quantizer.learner import Learner
 from ghrq.quantizer.refit import refined_codebooks
 from ghrq.quantizer.routes import Commitment, Gradient, Units
@@ -79,8 +79,8 @@ class ResidualQuantizer(Learner, Pretrained):
         codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
         codebook_update: ``"gradient"`` (the codebook loss; the paper's kinds) or ``"ema"`` (moving midpoints; the
             codebooks then have no gradient and no loss term; ``"calibrated"``).
-        decay: of the moving averages of usage and midpoints; by default 0.99, but 0.95 with the moving midpoints of
-            ``"calibrated"``.
+        decay: of the moving averages of usage and midpoints; by default 0.99, but 0.95 with up to 256 moving midpoints
+            of ``"calibrated"``.
         revive_below: in training, codes chosen less often than this, relative to uniform use, move onto random
             residuals of the batch; 0 turns this off. Pass optimisers that keep moments to :meth:`attach`.
         depth_dropout: in training, each entry of the first dimension uses a random number of stages: from 1 to
@@ -187,7 +187,7 @@ class ResidualQuantizer(Learner, Pretrained):
 
         moving = self.codebook_update == "ema"
         if decay is None:
-            decay = axes.decay if moving else SLOW_DECAY
+            decay = axes.decay if moving and largest <= FEW_CODES else SLOW_DECAY
         check_memory(num_stages, largest, codebook_dim, moving)
         self.sizes = sizes = stage_sizes(codebook_size, num_stages)
         projected = self.codebook_dim != dim
