@@ -84,11 +84,14 @@ def fit(
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Of the autoencoder.")] = None,
     radius: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0.0, max=1.0, help="Median radius of the vectors on the ball, between 0 and 1: small is close to flat."
+            min=0.0,
+            max=1.0,
+            help="Median radius of the vectors on the ball, between 0 and 1: small is close to flat. By default 0.3, "
+            "of an autoencoder 0.5.",
         ),
-    ] = 0.3,
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same table and seed, same IDs.")] = 0,
     collisions: _Collisions = "append",
     on_bad: BadRows = "stop",

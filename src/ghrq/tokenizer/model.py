@@ -24,6 +24,11 @@ EngineName = Literal["kmeans", "autoencoder", "rq-vae"]
 _REVIVE_BELOW, _REVIVE_RANDOM_BELOW = 0.01, 0.1
 
 
+# With k-means, larger ones only cost error: docs/results/calibrated.md. The losses of a network are in units of the
+# ball, so that their weight depends on the radius.
+_KMEANS_RADIUS, _NETWORK_RADIUS = 0.3, 0.5
+
+
 @dataclass(frozen=True)
 class Settings:
     """The parameters of :class:`ghrq.Tokenizer`, checked."""
@@ -41,7 +46,7 @@ class Settings:
     batch_size: int
     learning_rate: float
     seed: int
-    radius: float = 0.5  # was so in the files of ghrq 0.1.0, which do not have it, nor the next ones
+    radius: float | None = 0.5  # was so in the files of ghrq 0.1.0, which do not have it, nor the next ones
     quantizer_weight: float = 0.1
     commitment_weight: float = 0.25
     codebook_rate: float | None = None
@@ -62,7 +67,10 @@ class Settings:
         if self.codebook_rate is not None:
             at_least("codebook_rate", self.codebook_rate, 0)
         at_least("seed", self.seed, 0, whole=True)
-        inside("radius", self.radius, 0.0, 1.0)
+        usual = _KMEANS_RADIUS if self.engine == "kmeans" else _NETWORK_RADIUS
+        radius = usual if self.radius is None else self.radius
+        inside("radius", radius, 0.0, 1.0)
+        object.__setattr__(self, "radius", radius)
         at_least("refine", self.refine, 0, whole=True)
         if self.refine and (self.balance or self.engine != "kmeans"):
             with_ = "balance=True" if self.balance else f"engine={self.engine!r}"

@@ -60,8 +60,8 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
             needs hundreds of epochs.
         curvature: of the ball; 0 is flat space, as is ``kind="euclidean"``. The scaling to ``radius`` cancels any
             other value.
-        radius: vectors are scaled to this median radius on the ball. Small ones are close to flat space; above 0.3 the
-            error of wide embeddings grows.
+        radius: vectors are scaled to this median radius on the ball, by default 0.3, and 0.5 with a network. Small ones
+            are close to flat space; above 0.3 the error of wide embeddings grows.
         standardize: subtract the mean of each feature and divide by one scale, see
             :class:`ghrq.tokenizer.standard.Standard`. Mean and scale are saved with the model.
         iterations: of k-means, at most.
@@ -115,7 +115,7 @@ class Tokenizer(pretrained.Pretrained, ClassNamePrefixFeaturesOutMixin, Transfor
         codebook_size: int | Sequence[int] = 256,
         engine: EngineName = "kmeans",
         curvature: float = 1.0,
-        radius: float = 0.3,
+        radius: float | None = None,
         standardize: bool = True,
         iterations: int = 10,
         hidden: Sequence[int] = (512, 256, 128),
