@@ -172,7 +172,10 @@ class MovingMidpoints(nn.Module):
 
 @torch.no_grad()
 def stretch(points: Tensor, factor: Tensor, curvature: float) -> None:
-    """Multiply the distances of ``points (..., d)`` from the origin by ``factor ()``, in place."""
+    """Multiply the distances of ``points (..., d)`` from the origin by ``factor ()``, in place.
+
+    It is ``mobius_scalar_mul`` of the manifold for one factor, without a logarithm of every entry.
+    """
     radius = curvature**0.5 * torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     ratio = torch.where(radius > 0.0, _stretched(radius, factor) / radius, factor)
     points.mul_(torch.where(factor == 1.0, 1.0, ratio).to(points.dtype))
