@@ -181,13 +181,15 @@ def test_search_and_the_switch_to_dark(opened, address):
     page = opened(search=True)
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{address}/index.html")
-    page.fill("input.md-search__input", "telescoping")
+    # As a person types: the search listens to keys, and hears nothing of a value that is set.
+    page.locator("input.md-search__input").press_sequentially("telescoping")
     page.wait_for_selector("a.md-search-result__link >> text=Telescoping")
     page.keyboard.press("Escape")
     assert page.evaluate("document.body.dataset.mdColorScheme") == "default"
     page.click("label[title='To dark']")
     assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
-    page.goto(f"{address}/concepts/ball.html")
+    page.wait_for_load_state("networkidle")  # a page that is left while it loads has a request that failed
+    page.goto(f"{address}/concepts/ball.html", wait_until="networkidle")
     assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"  # it is remembered
 
 
