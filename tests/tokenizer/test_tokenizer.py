@@ -14,6 +14,7 @@ from tokenizer_tables import ENGINES, KINDS, NETWORK, clustered, error
 from ghrq import Tokenizer
 from ghrq.data import arrays
 from ghrq.system import progress
+from ghrq.system.errors import UserError
 
 SMALL = {"num_stages": 3, "codebook_size": 16}
 
@@ -389,3 +390,14 @@ def test_the_rate_of_an_rq_vae_is_constant():
         rates[engine] = tokenizer._engine._optimizer.param_groups[0]["lr"]
     assert rates["rq-vae"] == 1e-3
     assert rates["autoencoder"] == pytest.approx(1e-3 / 6)  # in the last of 6 steps
+
+
+def test_half_precision_changes_the_training_of_a_network_a_little_and_nothing_after_it():
+    x = clustered()
+    settings = SMALL | {"engine": "autoencoder", "hidden": (32,), "latent_dim": 8, "batch_size": 100, "epochs": 5}
+    whole, half = (Tokenizer(**settings, precision=precision).fit(x) for precision in ("fp32", "bf16"))
+    assert half.fingerprint != whole.fingerprint
+    assert error(half, x) == pytest.approx(error(whole, x), rel=0.1)
+    assert half.latent(x).dtype == torch.float32
+    with pytest.raises(UserError, match="precision must be"):
+        Tokenizer(**settings, precision="fp16").fit(x)

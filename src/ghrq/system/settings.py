@@ -1,6 +1,6 @@
 """The base class of the sections of recipes and of the configs of models."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -10,6 +10,9 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+Precision = Literal["fp32", "bf16"]
+"""Of the matrix products in training; the ball computes in float32 either way."""
 
 
 def _sizes(given: Any) -> Any:

@@ -118,12 +118,14 @@ class Autoencoder:
 
     def _step(self, x: Tensor) -> float:
         """One step on the vectors ``x (n, features)``. Returns the loss before it."""
-        model = self._model
+        model, settings = self._model, self._settings
         vectors = model.standard(x)
-        z = model.encoder(vectors)
-        _check_finite(z)
-        z_hat, _, quantizer_loss = model.quantizer(z)
-        error, settings = F.mse_loss(model.decoder(z_hat), vectors), self._settings
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+            z = model.encoder(vectors)
+            _check_finite(z)
+            z_hat, _, quantizer_loss = model.quantizer(z)
+            made = model.decoder(z_hat)
+        error = F.mse_loss(made.float(), vectors)
         loss = settings.reconstruction_weight * error + settings.quantizer_weight * quantizer_loss
         _check_finite(loss)
         self._optimizer.zero_grad()

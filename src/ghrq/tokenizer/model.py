@@ -15,6 +15,7 @@ from ghrq.quantizer.kinds import Kind
 from ghrq.system import memory
 from ghrq.system.checks import at_least, count_stages, inside, is_bool, one_of
 from ghrq.system.pretrained import digest
+from ghrq.system.settings import Precision
 from ghrq.tokenizer.standard import Standard
 
 EngineName = Literal["kmeans", "autoencoder", "rq-vae"]
@@ -53,10 +54,12 @@ class Settings:
     reconstruction_weight: float = 1.0
     balance: bool = False
     refine: int = 0
+    precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
         one_of("engine", self.engine, get_args(EngineName))
+        one_of("precision", self.precision, get_args(Precision))
         for name in ("iterations", "latent_dim", "epochs", "batch_size"):
             at_least(name, getattr(self, name), 1, whole=True)
         object.__setattr__(self, "num_stages", count_stages(self.codebook_size, self.num_stages))

@@ -21,10 +21,11 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from ghrq.system import processes
 from ghrq.system.errors import DivergedError, StoppedError, UserError, require
 from ghrq.system.progress import Progress
+from ghrq.system.settings import Precision
 from ghrq.system.signals import StopSignals
 from ghrq.training.checkpoint import Checkpoint, fitting, newest_checkpoint, newest_step, non_finite, save_checkpoint
 from ghrq.training.randomness import random_state, seed_everything, set_random_state
-from ghrq.training.recipe import Precision, Training
+from ghrq.training.recipe import Training
 from ghrq.training.run import Run
 from ghrq.training.schedule import bucketed, shuffled
 from ghrq.training.trackers import Trackers

@@ -20,10 +20,9 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from ghrq.recipes import shipped
 from ghrq.system import files
 from ghrq.system.errors import UserError, did_you_mean
-from ghrq.system.settings import Section
+from ghrq.system.settings import Precision, Section
 from ghrq.training.task import task_class
 
-Precision = Literal["fp32", "bf16"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
 _NAME = r"^[^/\\]+$"

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 from ghrq.data.tables import OnBad
 from ghrq.models.recommender_network import Generator, Input, Output
 from ghrq.quantizer.kinds import Kind
-from ghrq.system.settings import Count, Positive, Rate, Section, Share, StagedSection, StageSizes
+from ghrq.system.settings import Count, Positive, Precision, Rate, Section, Share, StagedSection, StageSizes
 from ghrq.tokenizer.model import EngineName
 from ghrq.training.recipe import Recipe, Transformer
 
@@ -88,6 +88,7 @@ class ItemQuantizer(StagedSection):
     commitment_weight: Annotated[float, Field(ge=0)] = 0.25
     reconstruction_weight: Annotated[float, Field(ge=0)] = 1.0
     standardize: bool = True
+    precision: Precision = "fp32"
 
 
 class RecommenderSection(Transformer):
