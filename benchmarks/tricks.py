@@ -26,7 +26,7 @@ from torch import Tensor
 
 import ghrq
 from ghrq import ball, optim
-from ghrq.geometry import kmeans, manifold
+from ghrq.geometry import kmeans, manifold, midpoints
 from ghrq.geometry.gradients import to_ball
 from ghrq.nets import contrast, layer
 from ghrq.nets.seq2seq import TupleTranslator
@@ -155,9 +155,9 @@ def plain_geodesic() -> list[AbstractContextManager[Any]]:
 
 def plain_sums() -> list[AbstractContextManager[Any]]:
     def sums(x: Tensor, factor: Tensor, index: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        return ball.midpoint_sums(x, index, count, 1.0)
+        return midpoints.sums(x, index, count, 1.0)
 
-    return [patch.object(ball, "midpoint_sums_sorted", sums)]
+    return [patch.object(midpoints, "sums_sorted", sums)]
 
 
 TRICKS: dict[str, tuple[Callable[[], Call], Patches]] = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import oracle
 from ghrq import ball
-from ghrq.geometry import numerics
+from ghrq.geometry import midpoints, numerics
 from oracle import SIGNATURES, exact, mp, mpf, relative_error
 
 
@@ -255,12 +255,12 @@ def test_midpoint_from_running_sums(example: Example) -> None:
     s = [mp.fsum(w * f * x[i] for w, f, x in zip(weights, factors, points, strict=True)) for i in range(example.dim)]
     t = mp.fsum(w * (f - 1) for w, f in zip(weights, factors, strict=True))
     sums = torch.tensor([float(a) for a in s], dtype=torch.float64), torch.tensor([float(t)], dtype=torch.float64)
-    assert relative_error(ball.midpoint_from_sums(*sums, example.c), oracle.midpoint(points, weights, c)) <= 1e-9
+    assert relative_error(midpoints.from_sums(*sums, example.c), oracle.midpoint(points, weights, c)) <= 1e-9
 
 
 def test_midpoint_of_no_weight_is_the_origin() -> None:
     assert torch.equal(ball.midpoint(torch.rand(3, 4) / 4.0, torch.zeros(3)), torch.zeros(4))
-    assert torch.equal(ball.midpoint_from_sums(torch.zeros(4), torch.zeros(1)), torch.zeros(4))
+    assert torch.equal(midpoints.from_sums(torch.zeros(4), torch.zeros(1)), torch.zeros(4))
 
 
 @given(seed=st.integers(0, 2**16), dim=st.sampled_from((1, 2, 8)), log_c=st.floats(-2.0, 1.0))

@@ -5,6 +5,7 @@ import torch
 
 from ghrq import ball
 from ghrq.geometry import kmeans as module
+from ghrq.geometry import midpoints
 from ghrq.geometry.gradients import to_ball
 from ghrq.geometry.kmeans import kmeans
 from ghrq.geometry.nearest import nearest
@@ -28,13 +29,13 @@ def mean_square(x: torch.Tensor, centres: torch.Tensor, c: float) -> float:
 @curvatures
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_fast_midpoints_are_the_midpoints(c, dtype, monkeypatch):
-    monkeypatch.setattr(ball, "_SORTED_ROWS", 70)  # several pieces, the last one shorter
+    monkeypatch.setattr(midpoints, "_SORTED_ROWS", 70)  # several pieces, the last one shorter
     x = points(500, 6, c).to(dtype)
     index = torch.randint(9, (500,))
     index[index == 4] = 3  # a group without points
     old = points(9, 6, c).to(dtype)
     found = module._midpoints(x, 2.0 / ball.gap(x, c), index, old, c)
-    expected = ball.midpoint_from_sums(*ball.midpoint_sums(x, index, 9, c), c).to(dtype)
+    expected = midpoints.from_sums(*midpoints.sums(x, index, 9, c), c).to(dtype)
     expected[4] = old[4]
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 

@@ -5,6 +5,7 @@ import torch
 from tests import oracle
 
 from ghrq import ball
+from ghrq.geometry.midpoints import from_sums
 from ghrq.quantizer import DepthDropout, ResidualQuantizer
 from ghrq.quantizer.codebook import MovingMidpoints
 
@@ -322,7 +323,7 @@ def test_moving_midpoints_are_stretched_as_codes_are(factor):
     midpoints = MovingMidpoints(points, (K,) * N, 1.0, 0.9)
     wanted = ball.expmap0(factor * ball.logmap0(points))
     midpoints.stretch(torch.tensor(factor))
-    torch.testing.assert_close(ball.midpoint_from_sums(midpoints.s, midpoints.t), wanted, rtol=1e-7, atol=1e-12)
+    torch.testing.assert_close(from_sums(midpoints.s, midpoints.t), wanted, rtol=1e-7, atol=1e-12)
     # The weights are the old ones, too: the next batch moves codes as far as before.
     expected = MovingMidpoints(wanted, (K,) * N, 1.0, 0.9)
     torch.testing.assert_close(midpoints.t, expected.t, rtol=1e-7, atol=1e-12)

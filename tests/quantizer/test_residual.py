@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ghrq import ResidualQuantizer, ball
+from ghrq.geometry import midpoints
 from ghrq.geometry.kmeans import kmeans
 from ghrq.geometry.nearest import nearest
 from ghrq.optim import RiemannianAdam
@@ -176,7 +177,7 @@ def test_dead_codes_come_back_with_fresh_statistics(update):
     where = rq.revived
     assert torch.equal(rq.usage.share[where], torch.ones(int(where.sum())))
     if rq.midpoints is not None:
-        restarted = ball.midpoint_from_sums(rq.midpoints.s, rq.midpoints.t)[where]
+        restarted = midpoints.from_sums(rq.midpoints.s, rq.midpoints.t)[where]
         torch.testing.assert_close(restarted.float(), rq.codebooks.detach()[where], rtol=1e-5, atol=1e-6)
     # They sit on residuals of their stage now, and get used.
     for _ in range(30):

@@ -8,7 +8,7 @@ cheap, to find the initial centres.
 import torch
 from torch import Tensor
 
-from ghrq.geometry import ball, numerics
+from ghrq.geometry import ball, midpoints, numerics
 from ghrq.geometry.balance import balanced_search
 from ghrq.geometry.nearest import code_table, search
 
@@ -143,6 +143,6 @@ def _midpoints(x: Tensor, factor: Tensor, index: Tensor, centres: Tensor, c: flo
 
     ``factor (n, 1)`` are the conformal factors, ``index (n,)`` the groups.
     """
-    s, t = ball.midpoint_sums_sorted(x, factor, index, centres.shape[0])
-    moved = ball.project(ball.midpoint_from_sums(s, t, c).to(x.dtype), c)
+    s, t = midpoints.sums_sorted(x, factor, index, centres.shape[0])
+    moved = ball.project(midpoints.from_sums(s, t, c).to(x.dtype), c)
     return torch.where(t == 0.0, centres, moved)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ghrq.geometry import ball, numerics
+from ghrq.geometry import ball, midpoints, numerics
 from ghrq.geometry.geodesic import Geodesic, dot, scaled
 from ghrq.geometry.numerics import Curvature
 
@@ -291,7 +291,7 @@ class PoincareBall(geoopt.PoincareBall):
         s = (mass * xs.to(mass.dtype)).sum(reduced, keepdim=True)
         t = (mass - w).sum(reduced, keepdim=True)
         sign = torch.where(t < 0.0, -1.0, 1.0).to(t.dtype)  # weights count up to a common factor
-        middle = self._map(ball.midpoint_from_sums, sign * s, sign * t, dim=dim).to(xs.dtype)
+        middle = self._map(midpoints.from_sums, sign * s, sign * t, dim=dim).to(xs.dtype)
         if lincomb:
             total = w.expand(mass.shape).sum(reduced, keepdim=True)
             middle = self.mobius_scalar_mul(total.to(xs.dtype), middle, dim=dim)

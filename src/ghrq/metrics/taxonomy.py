@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ghrq.geometry import ball
+from ghrq.geometry import ball, midpoints
 from ghrq.system.errors import require
 from ghrq.system.progress import Progress
 
@@ -82,7 +82,7 @@ def prototypes(points: Tensor, labels: Tensor, classes: int, c: float) -> Tensor
     _check_points(points, labels, classes, c)
     points = centres(points, c) if points.dim() == 3 else points.double()
     if c > 0.0:
-        return ball.midpoint_from_sums(*ball.midpoint_sums(points, labels, classes, c), c)
+        return midpoints.from_sums(*midpoints.sums(points, labels, classes, c), c)
     sums = points.new_zeros(classes, points.shape[1]).index_add_(0, labels, points)
     return sums / torch.bincount(labels, minlength=classes).unsqueeze(1)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ghrq.geometry import ball, numerics
+from ghrq.geometry import ball, midpoints, numerics
 from ghrq.system import distributed, memory
 from ghrq.system.errors import UserError
 
@@ -143,7 +143,7 @@ class MovingMidpoints(nn.Module):
     def update(self, codebooks: Tensor, codes: Tensor, residuals: list[Tensor], weights: Tensor) -> None:
         """Move ``codebooks`` in place. ``codes (n, N)``, ``N`` residuals ``(n, d)``, ``weights (n, N)``."""
         sums = [
-            ball.midpoint_sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
+            midpoints.sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
             for i, r in enumerate(residuals)
         ]
         s = distributed.mean_(torch.stack([s for s, _ in sums]))
@@ -151,7 +151,7 @@ class MovingMidpoints(nn.Module):
         self.s.lerp_(s.to(self.s.dtype), 1.0 - self.decay)
         self.t.lerp_(t.to(self.t.dtype), 1.0 - self.decay)
         # A code that no row has chosen for hundreds of steps has sums near 0 but keeps its position.
-        moved = ball.midpoint_from_sums(self.s, self.t, self.curvature)
+        moved = midpoints.from_sums(self.s, self.t, self.curvature)
         codebooks.copy_(ball.project(torch.where(self.t > 1e-30, moved, codebooks).to(codebooks.dtype), self.curvature))
 
     @torch.no_grad()

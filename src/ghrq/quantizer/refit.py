@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ghrq.geometry import ball, numerics
+from ghrq.geometry import ball, midpoints, numerics
 from ghrq.geometry.kmeans import POINTS_PER_CODE, kmeans, perplexity
 from ghrq.geometry.manifold import coadd
 from ghrq.geometry.nearest import code_table
@@ -150,10 +150,10 @@ def moved(points: Tensor, gaps: Tensor, codebooks: Tensor, codes: Tensor, c: flo
             q = codes[rows, i]
             inner[rows], inner_gap[rows] = _without(inner[rows], inner_gap[rows], old[q], old_gap[q], c, nested)
             solution = coadd(outer[rows], -inner[rows], c) if nested else ball.mobius_sub(inner[rows], outer[rows], c)
-            more_s, more_t = ball.midpoint_sums(solution, q, len(old), c)
+            more_s, more_t = midpoints.sums(solution, q, len(old), c)
             s += more_s
             t += more_t
-        books[i] = ball.project(ball.midpoint_from_sums(s, t, c).to(books.dtype), c)
+        books[i] = ball.project(midpoints.from_sums(s, t, c).to(books.dtype), c)
         new_gap = ball.gap(books[i], c).to(books.dtype)
         for rows in chunks:
             q = codes[rows, i]
