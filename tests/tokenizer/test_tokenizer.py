@@ -401,3 +401,11 @@ def test_half_precision_changes_the_training_of_a_network_a_little_and_nothing_a
     assert half.latent(x).dtype == torch.float32
     with pytest.raises(UserError, match="precision must be"):
         Tokenizer(**settings, precision="fp16").fit(x)
+
+
+def test_without_training_the_ablations_have_the_codes_of_their_aggregation():
+    x = clustered()
+    codes = {kind: Tokenizer(**SMALL, kind=kind, radius=0.7).fit(x).encode(x) for kind in (*KINDS, "calibrated")}
+    for kind, same in (("hra-only", "ghrq"), ("calibrated", "ghrq"), ("dhste-only", "naive")):
+        np.testing.assert_array_equal(codes[kind], codes[same])
+    assert (codes["naive"] != codes["ghrq"]).any()
