@@ -15,6 +15,7 @@ from torch import Tensor
 from ghrq.data.arrays import ArrayRows
 from ghrq.geometry.kmeans import POINTS_PER_CODE
 from ghrq.optim import RiemannianAdam
+from ghrq.quantizer.refit import POINTS_FOR_ROUNDS
 from ghrq.system.checks import largest_size
 from ghrq.system.errors import DivergedError
 from ghrq.system.progress import make_progress
@@ -169,7 +170,7 @@ def _start_by_kmeans(model: Model, settings: Settings, rows: ArrayRows, random: 
 
 
 def _sample(settings: Settings, rows: ArrayRows, random: np.random.Generator) -> Tensor:
-    """As many random rows as k-means can use, ``(n, features)``."""
-    most = POINTS_PER_CODE * largest_size(settings.codebook_size)
+    """As many random rows as k-means, or the rounds after it, can use: ``(n, features)``."""
+    most = (POINTS_FOR_ROUNDS if settings.refine else POINTS_PER_CODE) * largest_size(settings.codebook_size)
     few = rows.count <= most
     return rows.take(slice(None) if few else np.sort(random.choice(rows.count, most, replace=False)))
