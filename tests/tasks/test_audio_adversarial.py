@@ -11,7 +11,8 @@ from small_audio import write_voices
 
 from ghrq.models import AudioCodec
 from ghrq.models.audio_codec import AudioCodecConfig
-from ghrq.system.errors import StoppedError
+from ghrq.system.errors import StoppedError, UserError
+from ghrq.tasks.audio import Audio
 from ghrq.tasks.audio.adversarial import AdversarialLosses
 from ghrq.tasks.audio.losses import CodecLosses, MultiScaleLoss
 from ghrq.tasks.audio.recipe import AudioRecipe
@@ -25,9 +26,9 @@ SMALL = [
     "quantizer.depth_dropout.depths=[1, 3]", "adversary.start=3", "adversary.discriminators.windows=[128]",
     "adversary.discriminators.filters=2", "adversary.discriminators.periods=[2]",
     "adversary.discriminators.period_channels=2", "adversary.discriminators.scales=1",
-    "adversary.discriminators.scale_channels=2", "optimizer.steps=8", "optimizer.batch=2", "optimizer.crop=0.25",
-    "optimizer.start_crops=24", "optimizer.validate_every=4", "optimizer.validation_crops=2", "evaluation.files=2",
-    "evaluation.seconds=1", "evaluation.beam=1", "training.trackers=[]", "training.log_every=1",
+    "adversary.discriminators.scale_channels=2", "optimizer.unquantized=2", "optimizer.steps=8", "optimizer.batch=2",
+    "optimizer.crop=0.25", "optimizer.start_crops=24", "optimizer.validate_every=4", "optimizer.validation_crops=2",
+    "evaluation.files=2", "evaluation.seconds=1", "evaluation.beam=1", "training.trackers=[]", "training.log_every=1",
 ]  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def test_stopped_and_resumed_it_comes_to_the_same_numbers(tmp_path: Path, monkey
     advance, taken = loop._Loop._advance, []
 
     def dies(self: Any, batch: Any) -> None:
-        if len(taken) == 5:  # the discriminators have learned for two steps; the last of them is lost
+        if len(taken) == 7:  # 2 steps without codes, 5 with; the last of two with discriminators is lost
             raise StoppedError("as if it were killed")
         taken.append(1)
         advance(self, batch)
@@ -126,6 +127,33 @@ def test_stopped_and_resumed_it_comes_to_the_same_numbers(tmp_path: Path, monkey
 
     assert logged("resumed") == logged("whole")
     steps = [line for line in logged("whole") if "loss" in line]
-    assert ["discriminator" in line for line in steps] == [False] * 3 + [True] * 5
+    assert ["discriminator" in line for line in steps] == [False] * 5 + [True] * 5
     codec = AudioCodec.from_pretrained(tmp_path / "resumed" / "models" / "codec")
     assert codec.config.architecture == "seanet"
+
+
+@pytest.mark.slow
+def test_the_network_learns_alone_before_codes_begin(tmp_path: Path) -> None:
+    train(small(write_voices(tmp_path / "voices"), "optimizer.steps=1"), tmp_path / "run")
+    found = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["stage"], line["step"]) for line in found if "loss" in line] == [
+        ("network", 1),
+        ("network", 2),
+        ("codec", 1),
+    ]
+    before, after = (
+        load_file(tmp_path / "run" / "checkpoints" / stage / f"step-{step:08}" / "model.safetensors")
+        for stage, step in (("network", 2), ("codec", 1))
+    )
+    assert float(before["codec.quantizer.scale.weight"]) == 0.0, "no batch was seen"
+    assert float(after["codec.codec.quantizer.scale.weight"]) > 0.0
+
+
+def test_a_trained_codec_needs_no_network_alone(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"optimizer.unquantized=5 steps without its quantizer would harm it"):
+        Audio.check(
+            load_recipe(
+                "audio/speech",
+                [f"data.source={write_voices(tmp_path / 'voices')}", "start=speech-16k", "optimizer.unquantized=5"],
+            )
+        )

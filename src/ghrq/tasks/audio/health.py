@@ -45,7 +45,7 @@ def signs_of_collapse(found: Diagnosis) -> dict[str, str]:
         signs["offset"] = (
             f"before stage 1, {found.offset:.2f} of the median norm of the latents is common to all (healthy: below "
             f"{OFFSET}): the encoder gives up its input; lower quantizer.weight or optimizer.rate, or set "
-            "quantizer.centre=true"
+            "quantizer.centre=true; a SEANet needs optimizer.unquantized steps first"
         )
     if found.boundary_fraction > _BOUNDARY:
         signs["boundary"] = (

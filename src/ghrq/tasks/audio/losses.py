@@ -91,5 +91,15 @@ class CodecLosses(nn.Module):
         return heard, {"loss": loss, **parts, "quantizer": quantizer}
 
 
+class UnquantizedLosses(CodecLosses):
+    """The network of a codec in training, without its quantizer."""
+
+    def heard(self, wave: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sound that the vectors give, and the losses."""
+        heard = self.codec.waveform(self.codec.latents(wave))[:, : wave.shape[-1]]
+        parts = self.sound(heard, wave)
+        return heard, {"loss": parts["reconstruction"], **parts}
+
+
 def _log(mel: Tensor) -> Tensor:
     return (mel + _QUIET).log()

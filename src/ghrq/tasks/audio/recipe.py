@@ -50,7 +50,11 @@ class Weights(Section):
 class CodecTraining(Section):
     """How the codec is trained."""
 
+    unquantized: Count = 0
+    """Steps that the network learns first, without its quantizer. A SEANet needs them: until it knows the mean of all
+    sounds its vectors are nearly one constant, in which codes lose their way."""
     steps: Count = 1000
+    """With the quantizer."""
     batch: Positive = 8
     """Crops of a step."""
     crop: Seconds = 1.0

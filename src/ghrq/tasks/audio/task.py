@@ -21,7 +21,7 @@ from ghrq.system.progress import Progress, make_progress
 from ghrq.tasks.audio.adversarial import AdversarialLosses
 from ghrq.tasks.audio.evaluation import evaluate_codec, fit_tables
 from ghrq.tasks.audio.health import Health, health_values
-from ghrq.tasks.audio.losses import CodecLosses
+from ghrq.tasks.audio.losses import CodecLosses, UnquantizedLosses
 from ghrq.tasks.audio.recipe import AudioRecipe
 from ghrq.tasks.audio.report import TABLES, page
 from ghrq.tasks.audio.study import STUDY
@@ -34,7 +34,7 @@ _START = 1
 
 
 class Audio(Task):
-    """One stage: encoder, quantizer and decoder, together."""
+    """Encoder, quantizer and decoder, together; before that, if asked for, encoder and decoder alone."""
 
     Recipe = AudioRecipe
     recipe: AudioRecipe
@@ -54,6 +54,11 @@ class Audio(Task):
         _load(recipe.data.source)
         if recipe.start:
             _trained(recipe)
+            if recipe.optimizer.unquantized:
+                raise UserError(
+                    f"start = {recipe.start}: the network is trained already, so optimizer.unquantized="
+                    f"{recipe.optimizer.unquantized} steps without its quantizer would harm it: set it to 0"
+                )
         if recipe.quantizer.start == "random":
             return
         codec, o = recipe.codec, recipe.optimizer
@@ -69,6 +74,21 @@ class Audio(Task):
         """See the class."""
         recipe, o = self.recipe, self.recipe.optimizer
         self.codec = AudioCodec(AudioCodecConfig(**recipe.codec.model_dump(), quantizer=recipe.quantizer))
+        crops = self._crops(self.speech.train)
+        fixed = self._crops(self.speech.validation).fixed(o.validation_crops)
+        if o.unquantized:
+            network = UnquantizedLosses(self.codec, recipe.losses)
+            yield Stage(
+                "network",
+                network,
+                RiemannianAdam(self.codec.network.parameters(), lr=o.rate, betas=o.betas),
+                batches=lambda step: crops.batches(o.batch, recipe.seed, step),
+                steps=o.unquantized,
+                steps_per_epoch=o.validate_every,
+                begin=self._start_network,
+                validate=lambda: _scores(network, *_latents(self.codec, fixed)),
+                clip=o.clip,
+            )
         losses = CodecLosses(self.codec, recipe.losses)
         groups = [
             {"params": list(self.codec.network.parameters())},
@@ -80,7 +100,6 @@ class Audio(Task):
             groups.append(model.discriminator_group())
         optimizer = RiemannianAdam(groups, lr=o.rate, betas=o.betas)
         self.codec.quantizer.attach(optimizer)
-        crops = self._crops(self.speech.train)
 
         def learning() -> float:
             return float(optimizer.param_groups[0]["lr"]) / o.rate
@@ -89,12 +108,12 @@ class Audio(Task):
             "codec",
             model,
             optimizer,
-            batches=lambda step: crops.batches(o.batch, recipe.seed, step),
+            batches=lambda step: crops.batches(o.batch, recipe.seed, o.unquantized + step),
             steps=o.steps,
             steps_per_epoch=o.validate_every,
             scheduler=LambdaLR(optimizer, cosine_decay(o.steps)) if o.decay == "cosine" else None,
             begin=self._start,
-            validate=_Validation(losses, self._crops(self.speech.validation).fixed(o.validation_crops), learning),
+            validate=_Validation(losses, fixed, learning),
             clip=o.clip,
         )
 
@@ -119,18 +138,26 @@ class Audio(Task):
 
     @torch.no_grad()
     def _start(self, progress: Progress) -> None:
-        """A trained codec; or principal components, and codes from k-means or at random."""
+        """A trained codec; or codes from k-means or at random, and, if nothing was trained yet, a network's start."""
         codec = self.codec
         if self.recipe.start:
             trained = _trained(self.recipe)
             codec.network.load_state_dict(trained.network.state_dict())
             codec.quantizer.load_state_dict(trained.quantizer.state_dict())
             return
-        wave = self._crops(self.speech.train).random(self.recipe.optimizer.start_crops, self.recipe.seed, 0, _START)
-        wave = wave.to(codec.quantizer.codebooks.device)
-        codec.network.start(wave)
+        if not self.recipe.optimizer.unquantized:
+            self._start_network(progress)
         if self.recipe.quantizer.start == "kmeans":
-            kmeans_start(codec.quantizer, codec.latents(wave), progress)
+            kmeans_start(codec.quantizer, codec.latents(self._first_crops()), progress)
+
+    def _start_network(self, progress: Progress) -> None:
+        """Principal components."""
+        self.codec.network.start(self._first_crops())
+
+    def _first_crops(self) -> Tensor:
+        """What training starts from: ``(start_crops, T)``, on the device of the codec."""
+        wave = self._crops(self.speech.train).random(self.recipe.optimizer.start_crops, self.recipe.seed, 0, _START)
+        return wave.to(self.codec.quantizer.codebooks.device)
 
 
 class _Validation:
@@ -144,16 +171,26 @@ class _Validation:
         self.health = Health()
 
     def __call__(self) -> dict[str, float]:
-        codec = self.model.codec
-        wave = self.wave.to(codec.quantizer.codebooks.device)
-        z = codec.latents(wave)
-        heard = codec.waveform(codec.quantizer.decode(codec.quantizer.encode(z)))[:, : wave.shape[-1]]
-        parts = {name: float(value) for name, value in self.model.sound(heard, wave).items()}
-        found, scale = codec.quantizer.diagnose(z), codec.quantizer.scale
-        for text in self.health.news(found, parts["mel"], self.learning()):
+        quantizer = self.model.codec.quantizer
+        wave, z = _latents(self.model.codec, self.wave)
+        scores = _scores(self.model, wave, quantizer.decode(quantizer.encode(z)))
+        found, scale = quantizer.diagnose(z), quantizer.scale
+        for text in self.health.news(found, scores["mel"], self.learning()):
             make_progress().note(f"this run may be collapsing: {text}")
-        values = health_values(found, 1.0 if scale is None else float(scale()))
-        return parts | {"si_sdr": float(si_sdr(wave, heard).nanmean())} | values
+        return scores | health_values(found, 1.0 if scale is None else float(scale()))
+
+
+def _latents(codec: AudioCodec, wave: Tensor) -> tuple[Tensor, Tensor]:
+    """``wave (B, T)`` on the device of the codec, and its vectors."""
+    wave = wave.to(codec.quantizer.codebooks.device)
+    return wave, codec.latents(wave)
+
+
+def _scores(model: CodecLosses, wave: Tensor, vectors: Tensor) -> dict[str, float]:
+    """How near the sound of ``vectors`` comes to ``wave (B, T)``."""
+    heard = model.codec.waveform(vectors)[:, : wave.shape[-1]]
+    parts = {name: float(value) for name, value in model.sound(heard, wave).items()}
+    return parts | {"si_sdr": float(si_sdr(wave, heard).nanmean())}
 
 
 def _trained(recipe: AudioRecipe) -> AudioCodec:
