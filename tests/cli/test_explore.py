@@ -163,6 +163,8 @@ def test_mistakes_are_one_line(run, folder, tmp_path):
     refused(run("--id", "item_id"), "give it with --items")
     refused(run(out="page.txt"), "ends in .html")
     refused(run(out=folder / "missing" / "page.html"), "there is no folder")
+    (tmp_path / "mine.html").write_text("my own page")
+    refused(run(out=tmp_path / "mine.html"), "mine.html is there already, and is no page of ghrq")
     refused(run(tokenizer=folder / "none"), "there is no tokenizer")
     refused(run(*items, "--id", "title"), "column 'title' has no id")
     refused(run(*items, "--id", "category"), "items.parquet has no item of", "with --id")

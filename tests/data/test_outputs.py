@@ -6,8 +6,9 @@ import textwrap
 
 import pytest
 
-from ghrq.data.outputs import check_output, replacing
+from ghrq.data.outputs import check_output, check_page, replacing
 from ghrq.data.tables import FORMATS
+from ghrq.report.page import Page
 from ghrq.system.errors import UserError
 
 
@@ -93,3 +94,13 @@ def test_outputs_are_checked_before_the_work(tmp_path):
     if sys.platform.startswith("linux"):
         with pytest.raises(UserError, match=r"cannot write /proc/ids.parquet"):
             check_output(type(tmp_path)("/proc/ids.parquet"), FORMATS)
+
+
+def test_a_page_replaces_a_page_of_ghrq_only(tmp_path):
+    own, other = tmp_path / "own.html", tmp_path / "other.html"
+    own.write_text(Page("Mine", "", [], []).html())
+    check_page(own)
+    other.write_text("<html>somebody's work</html>")
+    with pytest.raises(UserError, match=r"other.html is there already, and is no page of ghrq: name another file"):
+        check_page(other)
+    assert other.read_text() == "<html>somebody's work</html>"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_recommendation import ITEMS, T5, USERS, small, write_shop
+from small_recommendation import ITEMS, SMALL, T5, USERS, small, write_shop
 
 from ghrq.metrics.next_item import ranks, recall_ndcg
 from ghrq.models import Recommender
@@ -24,6 +24,7 @@ from ghrq.tasks.recommendation.recipe import RecommendationData
 from ghrq.tasks.recommendation.task import _sequences
 from ghrq.training.best import KeepBest
 from ghrq.training.recipe import load_recipe
+from ghrq.training.run import Run
 from ghrq.training.study import Outcome
 from ghrq.training.train import evaluate, train
 
@@ -140,9 +141,9 @@ def test_ids_of_every_source_are_distinct(shop):
         ids_of(small(shop, "ids.source=published", f"ids.file={other}"), data, None)
 
 
-def test_items_that_never_occur_are_no_negatives_and_have_no_share_of_the_codes(shop):
+def test_items_that_never_occur_are_no_negatives_and_have_no_share_of_the_codes(shop, tmp_path):
     data, split = load(small(shop).data)
-    task = Recommendation(small(shop, "ids.source=random"), None)
+    task = Recommendation(small(shop, "ids.source=random"), Run(tmp_path))
     task.ids = ids_of(task.recipe, data, None)
     losses = task._losses()
     assert ITEMS - 1 not in losses.known.tolist()
@@ -154,9 +155,9 @@ def test_items_that_never_occur_are_no_negatives_and_have_no_share_of_the_codes(
     assert isinstance(losses, RecommenderLosses)
 
 
-def test_the_loss_of_items_is_that_of_its_definition(shop):
+def test_the_loss_of_items_is_that_of_its_definition(shop, tmp_path):
     data, _ = load(small(shop).data)
-    task = Recommendation(small(shop, "ids.source=random", "recommender.negatives=7"), None)
+    task = Recommendation(small(shop, "ids.source=random", "recommender.negatives=7"), Run(tmp_path))
     task.ids = ids_of(task.recipe, data, None)
     losses = task._losses().eval()
     losses.item_dropout = 0.0
@@ -213,9 +214,9 @@ def test_the_recipes_of_the_paper_fit_its_rq_vae(shop):
         assert len(ids_of(recipe, data, tokenizer).codes.unique(dim=0)) == ITEMS
 
 
-def test_tuning_keeps_the_best_share_of_the_memory(shop):
+def test_tuning_keeps_the_best_share_of_the_memory(shop, tmp_path):
     data, split = load(small(shop).data)
-    task = Recommendation(small(shop, "ids.source=random"), None)
+    task = Recommendation(small(shop, "ids.source=random"), Run(tmp_path))
     task.ids = ids_of(task.recipe, data, None)
     task._losses()
     model = task.recommender.eval()
@@ -247,6 +248,33 @@ def test_bad_rows_of_orders_are_refused_or_left_out(tmp_path):
     data, _ = load(RecommendationData(**settings, on_bad="skip"))
     assert len(data.sequence) == 24
     assert data.vectors.shape == (9, 5)
+
+
+def test_settings_of_a_table_need_one(shop, monkeypatch):
+    with pytest.raises(UserError, match=r"data.items = /x.csv is of a table of orders, and .*data is none: name that"):
+        Recommendation.check(small(shop, "data.items=/x.csv"))
+    with pytest.raises(UserError, match=r"data.core = 5 is of a table of orders"):
+        Recommendation.check(small(shop, "data.core=5"))
+
+
+@pytest.mark.slow
+def test_a_run_refuses_other_data_and_keeps_its_model(tmp_path, monkeypatch):
+    settings = write_orders(tmp_path)
+    recipe = load_recipe("recommendation/demo", [*SMALL, *(f"data.{key}={value}" for key, value in settings.items())])
+    run = tmp_path / "run"
+    train(recipe, run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    lines = (tmp_path / "items.csv").read_text().splitlines()
+    (tmp_path / "items.csv").write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
+    load.cache_clear()
+    with pytest.raises(
+        UserError, match=r"orders.csv, .*items.csv, .* \(their order counts\) are not those that the run"
+    ):
+        evaluate(Run(run))
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path in before} == before
+    (tmp_path / "items.csv").write_text("\n".join(lines) + "\n")
+    load.cache_clear()
+    assert evaluate(Run(run))["recall@10"] == json.loads(before[run / "results.json"])["recall@10"]
 
 
 def test_a_shop_of_fewer_items_than_a_list_is_trained_and_tested(tmp_path, monkeypatch):
@@ -302,9 +330,9 @@ def test_t5_is_trained_and_ranks_like_the_other_recommenders(shop, tmp_path):
     assert not (beam.items.unsqueeze(2) == histories.unsqueeze(1)).any()
 
 
-def test_t5_is_trained_on_every_prefix(shop):
+def test_t5_is_trained_on_every_prefix(shop, tmp_path):
     data, split = load(small(shop).data)
-    task = Recommendation(small(shop, *T5, "ids.source=random", "recommender.history=3"), None)
+    task = Recommendation(small(shop, *T5, "ids.source=random", "recommender.history=3"), Run(tmp_path))
     task.ids = ids_of(task.recipe, data, None)
     model = KeepBest(task._losses(), task.recommender)
     stage = task._stage(model)

@@ -18,7 +18,7 @@ from ghrq.cli.tables import (
     open_items,
     print_facts,
 )
-from ghrq.data.outputs import check_output
+from ghrq.data.outputs import check_output, check_page
 from ghrq.report.console import columns
 from ghrq.system.errors import EmptyTableError, UserError, counted, shell
 from ghrq.system.progress import make_progress
@@ -122,7 +122,7 @@ def drift(
     from ghrq.tokenizer.drift import measure_drift
 
     if out is not None:
-        check_output(out, (".html",), [new])
+        check_page(out, [new])
     model, published = load_tokenizer(tokenizer), tokenizer / IDS_FILE if ids is None else ids
     if ids is None and not published.exists():
         raise UserError(f"{tokenizer} has no {IDS_FILE}: name the published IDs with --ids")

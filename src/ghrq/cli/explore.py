@@ -7,7 +7,7 @@ import typer
 
 from ghrq.cli.options import out_option
 from ghrq.cli.tables import IDS_FILE, errors_name, found_tokenizer, load_tokenizer, match_ids, open_items
-from ghrq.data.outputs import check_output
+from ghrq.data.outputs import check_page
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError
 from ghrq.system.files import telling, write
@@ -114,7 +114,7 @@ def _check(out: Path | None, serve: bool, items: Path | None, of_items: list[str
     if items is None and any(given is not None for given in of_items):
         raise UserError("--column and --id are of the table of the items: give it with --items")
     if out is not None:
-        check_output(out, (".html", ".htm"), inputs)
+        check_page(out, inputs)
 
 
 def _check_columns(path: Path, options: dict[str, str | None], of_ids: bool) -> None:

@@ -25,7 +25,7 @@ from ghrq.cli.tables import (
     print_facts,
     unchecked,
 )
-from ghrq.data.outputs import check_output, lock_file, replacing
+from ghrq.data.outputs import check_output, check_own_page, lock_file, replacing
 from ghrq.report.console import columns
 from ghrq.system.errors import UserError, counted, shell
 from ghrq.system.files import telling, write_json
@@ -292,6 +292,7 @@ def inspect(
     from ghrq.tokenizer import bulk
 
     check_output(out, formats=None)
+    check_own_page(out / "quality.html")
     if items is None and any(given is not None for given in (labels, title, column, id_column, counts)):
         raise UserError(
             "--labels, --counts, --title, --column and --id need the table of the items: give it with --items"

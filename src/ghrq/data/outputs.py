@@ -10,7 +10,11 @@ import filelock
 
 from ghrq.system import files
 from ghrq.system.errors import UserError
+from ghrq.system.inputs import InputFile
 from ghrq.system.progress import Progress
+
+# What pages of ghrq have among their first bytes.
+_GENERATOR, _HEAD = b'<meta name="generator" content="ghrq">', 400
 
 
 def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Path] = (), replace: bool = True) -> None:
@@ -36,6 +40,20 @@ def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Pat
         tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
         raise UserError(f"cannot write {path} ({error.strerror}): give --out a folder you may write to") from error
+
+
+def check_page(path: Path, inputs: Sequence[Path] = ()) -> None:
+    """:func:`check_output` for a page: one that ghrq wrote is replaced, no other file is."""
+    check_output(path, (".html", ".htm"), inputs)
+    check_own_page(path)
+
+
+def check_own_page(path: Path) -> None:
+    """Raise an error if there is a file at ``path`` that is no page of ghrq."""
+    if path.exists():
+        with InputFile(path).reading("a page", "name another file"), path.open("rb") as file:
+            if _GENERATOR not in file.read(_HEAD):
+                raise UserError(f"{path} is there already, and is no page of ghrq: name another file")
 
 
 @contextmanager

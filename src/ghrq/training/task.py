@@ -6,15 +6,17 @@ it happens only where the user asks for this task (``ghrq train``, ``reproduce T
 run folder, which may be somebody else's, names it.
 """
 
+import hashlib
 import importlib
 import pkgutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ghrq.system import files, processes
 from ghrq.system.errors import UserError, did_you_mean, user_frame
 from ghrq.system.progress import Progress
 
@@ -68,6 +70,28 @@ class Task(ABC):
 
         It is called before the run folder is made. The message names the key.
         """
+
+    def check_same_data(
+        self, parts: Iterable[str | bytes | memoryview], called: str, noted: str = "data.sha256"
+    ) -> None:
+        """Raise an error if the data are not those that the run was begun with. ``__init__`` of a task calls it.
+
+        A model would be tested with what it was trained on, or its numbers would mean other items. ``parts`` is what
+        decides the run, in order. The first call writes its SHA-256 to the file ``noted`` of the run; later ones
+        compare. ``called`` are the data in the message: "the pictures in FOLDER".
+        """
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(part.encode() if isinstance(part, str) else part)
+        path = self.run.folder / noted
+        if not path.exists():
+            if processes.is_main():
+                files.write(path, digest.hexdigest())
+        elif files.read_text(path) != digest.hexdigest():
+            raise UserError(
+                f"{called} are not those that the run in {self.run.folder} was begun with: restore them, or begin a "
+                "new run"
+            )
 
     @abstractmethod
     def stages(self) -> "Iterator[Stage]":

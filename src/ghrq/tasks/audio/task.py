@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from ghrq.data.audio.crops import Crops
-from ghrq.data.audio.speech import Speech, load_speech
+from ghrq.data.audio.speech import DEFAULT, SPLITS, Speech, load_speech
 from ghrq.metrics.audio import si_sdr
 from ghrq.models.audio_codec import AudioCodec, AudioCodecConfig
 from ghrq.optim import RiemannianAdam
@@ -47,6 +47,12 @@ class Audio(Task):
     def __init__(self, recipe: AudioRecipe, run: Any) -> None:
         super().__init__(recipe, run)
         self.speech = _load(recipe.data.source)
+        recordings = (
+            f"{split}/{one.path.name} {one.rate} {one.frames}\n"
+            for split, part in zip(SPLITS, self.speech, strict=True)
+            for one in part
+        )
+        self.check_same_data(recordings, f"the recordings in {recipe.data.source or DEFAULT}")
 
     @classmethod
     def check(cls, recipe: AudioRecipe) -> None:

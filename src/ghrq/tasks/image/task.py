@@ -1,6 +1,5 @@
 """Images: a tokenizer, a prior over its codes, and their evaluation."""
 
-import hashlib
 import math
 from collections.abc import Iterator
 from functools import cached_property, partial
@@ -20,7 +19,6 @@ from ghrq.optim import RiemannianAdam
 from ghrq.quantizer import kmeans_start
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
-from ghrq.system import files, processes
 from ghrq.system.checks import largest_size
 from ghrq.system.errors import UserError
 from ghrq.system.progress import Progress, make_progress
@@ -68,7 +66,9 @@ class Image(Task):
     def __init__(self, recipe: ImageRecipe, run: Any) -> None:
         super().__init__(recipe, run)
         self.images = _load(recipe.data)
-        self._check_images()
+        pixels = (images.pixels.numpy().data for images in self.images)
+        where = recipe.data.source or recipe.data.name
+        self.check_same_data(pixels, f"the images in {where}", "pictures.sha256")  # named as in runs of 0.1.0
 
     @classmethod
     def check(cls, recipe: ImageRecipe) -> None:
@@ -94,21 +94,6 @@ class Image(Task):
         if recipe.evaluation.inception:
             inception.weights(recipe.evaluation.inception)
             inception.complete_weights()
-
-    def _check_images(self) -> None:
-        """A folder may have changed since the run started: then training images may now be among the test images."""
-        digest = hashlib.sha256()
-        for images in self.images:
-            digest.update(images.pixels.numpy().data)
-        noted = self.run.folder / "pictures.sha256"  # as in runs of 0.1.0
-        if not noted.exists():
-            if processes.is_main():
-                files.write(noted, digest.hexdigest())
-        elif files.read_text(noted) != digest.hexdigest():
-            raise UserError(
-                f"the images in {self.recipe.data.source or self.recipe.data.name} are not those that the run in "
-                f"{self.run.folder} was begun with: restore them, or begin a new run"
-            )
 
     def stages(self) -> Iterator[Stage]:
         """See the class."""

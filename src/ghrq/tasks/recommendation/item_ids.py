@@ -64,6 +64,12 @@ def load(data: RecommendationData) -> tuple[Interactions, Split]:
         )
     else:
         raise UserError(f"data.source: there is no {source}: name a table of orders, or the folder {BEAUTY}")
+    unused = data.of_a_table()
+    if unused and (source.is_dir() or source.name.startswith("reviews_")):
+        raise UserError(
+            f"data.{unused[0]} = {getattr(data, unused[0])} is of a table of orders, and {source} is none: name that "
+            "table as data.source, or leave the setting out"
+        )
     if found.vectors is None and found.texts is not None and data.encoder:
         found = replace(found, vectors=embed_texts(found.texts, data.encoder, progress=make_progress()))
     return found, leave_two_out(found)

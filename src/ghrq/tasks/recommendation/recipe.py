@@ -48,6 +48,11 @@ class RecommendationData(Section):
     on_bad: OnBad = "stop"
     """Of a table of orders: ``skip`` leaves out rows of orders and items that cannot be used, and counts them."""
 
+    def of_a_table(self) -> list[str]:
+        """The settings, other than their defaults, that only a table of orders has."""
+        keys = ("items", "vectors", "embeddings", "title", "text", "user", "item", "time", "core", "on_bad")
+        return [key for key in keys if getattr(self, key) != type(self).model_fields[key].default]
+
     @property
     def own(self) -> bool:
         """Whether it is a table of orders, as far as its name tells, and not Amazon's reviews."""

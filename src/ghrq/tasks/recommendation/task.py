@@ -55,6 +55,9 @@ class Recommendation(Task):
     def __init__(self, recipe: RecommendationRecipe, run: Any) -> None:
         super().__init__(recipe, run)
         self.data, self.split = load(recipe.data)
+        files = [path for path in (recipe.data.source, recipe.data.items, recipe.data.embeddings) if path]
+        called = f"the orders and items in {', '.join(files) or 'amazon-beauty'} (their order counts)"
+        self.check_same_data(self._deciding(), called)
 
     @classmethod
     def check(cls, recipe: RecommendationRecipe) -> None:
@@ -119,6 +122,17 @@ class Recommendation(Task):
     def report(cls, study: StudyResults) -> Page:
         """Table 3 of the paper and recommendation's part of tables 7 and 8, with baselines and examples."""
         return page(cls.title, study)
+
+    def _deciding(self) -> Iterator[str | memoryview]:
+        """What decides a run, for :meth:`check_same_data`. Items are numbers, so their order counts."""
+        data = self.data
+        yield "\0".join(data.items)
+        yield data.starts.numpy().data
+        yield data.sequence.numpy().data
+        if self.recipe.data.encoder and data.texts is not None:  # its embeddings differ from machine to machine
+            yield "\0".join(data.texts)
+        elif data.vectors is not None:
+            yield data.vectors.contiguous().numpy().data
 
     def _fitted_tokenizer(self) -> Tokenizer:
         """Of the run's folder, or a new one: a run that goes on must have the same IDs."""

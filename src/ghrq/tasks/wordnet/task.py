@@ -56,6 +56,8 @@ class WordNet(Task):
         super().__init__(recipe, run)
         self.nouns, self.closure, self.split = _load(recipe.data)
         self.train = torch.from_numpy(self.split.train)
+        pairs = (part.tobytes() for part in (self.split.train, self.split.test))
+        self.check_same_data(["\n".join(self.nouns.names), *pairs], f"the nouns in {recipe.data.source or 'ghrq'}")
 
     @classmethod
     def check(cls, recipe: WordNetRecipe) -> None:
