@@ -2,7 +2,7 @@
 
 import pytest
 
-from finished_runs import finished
+from finished_runs import finished, finished_audio
 from ghrq.recipes import shipped
 from ghrq.system.errors import UserError
 from ghrq.training.gather import changed, gather
@@ -86,3 +86,14 @@ def test_a_run_that_diverged_counts(tmp_path):
     outcomes = {outcome.folder.name: outcome for outcome in gather([tmp_path]).tasks[0].outcomes}
     assert outcomes["bad"].error == "NaN at step 3"
     assert not outcomes["good"].error
+
+
+def test_what_a_kind_sets_besides_its_name_is_told_if_it_differs(tmp_path):
+    """The audio study gives ghrq a weight of its own: a run with another one is not a run of the study."""
+    weight = next(axis for axis in task_class("audio").study.parts[1].axes if axis.name == "kind").values["ghrq"]
+    own = [f"{key}={value}" for key, value in weight.items() if key != "quantizer.kind"]
+    assert own
+    finished_audio(tmp_path / "own" / "run", overrides=own)
+    assert changed(gather([tmp_path / "own"]).tasks[0]) == {}
+    finished_audio(tmp_path / "other" / "run", overrides=[*own, "quantizer.weight=0.5"])
+    assert changed(gather([tmp_path / "other"]).tasks[0]) == {"audio/cpu": {"quantizer.weight": (1.0, 0.5)}}

@@ -15,7 +15,7 @@ from ghrq.system.errors import StoppedError, UserError
 from ghrq.system.progress import Progress
 from ghrq.system.relay import Relay
 from ghrq.training.jobs import _stop, how_many
-from ghrq.training.run import runs
+from ghrq.training.run_list import runs
 from ghrq.training.study import PlannedRun
 from ghrq.training.train import run_study
 from recorded import Record

@@ -10,7 +10,8 @@ import torch
 
 from ghrq.system.signals import StopSignals, termination_raises
 from ghrq.training.checkpoint import load_checkpoint
-from ghrq.training.run import Run, runs
+from ghrq.training.run import Run
+from ghrq.training.run_list import runs
 
 pytestmark = pytest.mark.slow
 

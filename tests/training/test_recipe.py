@@ -175,3 +175,24 @@ def test_every_shipped_recipe_is_right_and_says_what_it_is_for():
     for name, path in shipped().items():
         assert load_recipe(name).name == name.replace("/", "-")
         assert summary(path)
+
+
+def test_a_recipe_shown_has_the_keys_without_a_value_too():
+    shown = load_recipe("image/mnist-cpu").described()
+    assert "# radius is not set" in shown.split("[quantizer]")[1].split("[")[0]
+    assert tomllib.loads(shown) == tomllib.loads(load_recipe("image/mnist-cpu").toml())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["curvature=learn", "update=ema"], "quantizer.update"),
+        (["curvature=0.5", "radius=0.3"], "curvature=0.5"),
+        (["radius=0.3", "scale_control=false"], "needs scale control"),
+    ],
+)
+def test_what_a_quantizer_refuses_its_recipe_refuses(settings, message):
+    overrides = [f"quantizer.{each}" for each in ["kind=calibrated", *settings]]
+    with pytest.raises(UserError, match=message):
+        load_recipe("image/mnist-cpu", overrides)
+    load_recipe("image/mnist-cpu", ["quantizer.kind=calibrated", "quantizer.curvature=0.5"])

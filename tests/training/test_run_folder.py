@@ -8,8 +8,9 @@ import pytest
 
 from ghrq.system import files
 from ghrq.system.errors import StoppedError, UserError
-from ghrq.training.run import Run, free_folder, runs
-from ghrq.training.train import train
+from ghrq.training.run import Run, free_folder
+from ghrq.training.run_list import runs
+from ghrq.training.train import complete_run, train
 
 
 def test_create_and_open(tiny, tmp_path):
@@ -49,6 +50,16 @@ def test_another_recipe_is_not_gone_on_with(tiny, tmp_path):
         Run.open_or_create(tmp_path / "run", tiny(steps=4, seed=1))
     with pytest.raises(UserError, match=r"is not a run: it has no recipe\.toml"):
         Run.open(tmp_path)
+
+
+def test_a_recipe_edited_in_the_run_is_not_gone_on_with(tiny, tmp_path):
+    """Its first steps would have other settings than the rest. What has no effect on the results may be changed."""
+    run = Run.create(tmp_path / "run", tiny(steps=3))
+    files.write(run.folder / "recipe.toml", tiny(steps=4).model_copy(update={"name": "other"}).toml())
+    with pytest.raises(UserError, match=r"recipe\.toml was changed since the run was begun: optimizer\.steps was 3\."):
+        complete_run(Run.open(run.folder))
+    files.write(run.folder / "recipe.toml", tiny(steps=3).model_copy(update={"name": "other"}).toml())
+    assert complete_run(Run.open(run.folder)) == Run.open(run.folder).results
 
 
 def test_free_folder(tmp_path):

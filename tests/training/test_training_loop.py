@@ -12,7 +12,8 @@ from ghrq.system.errors import DivergedError, StoppedError, UserError
 from ghrq.system.progress import Progress
 from ghrq.training.checkpoint import load_checkpoint, newest_step
 from ghrq.training.loop import Stage, fit
-from ghrq.training.run import Run, runs
+from ghrq.training.run import Run
+from ghrq.training.run_list import runs
 from ghrq.training.study import PlannedRun
 from ghrq.training.train import evaluate, run_study, train
 

@@ -147,7 +147,7 @@ def runs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("ru
     Example:
       ghrq runs
     """  # noqa: D301
-    from ghrq.training.run import runs as find_runs
+    from ghrq.training.run_list import runs as find_runs
 
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: name the one that holds your runs")
@@ -175,7 +175,7 @@ def recipes(
     if recipe is not None:
         from ghrq.training.recipe import load_recipe
 
-        print(load_recipe(recipe).toml(), end="")
+        print(load_recipe(recipe).described(), end="")
         return
     from ghrq.recipes import shipped, summary
 

@@ -17,7 +17,7 @@ from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_inside, uneven
 from ghrq.quantizer.convention import check_convention
 from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.diagnosis import Diagnosis, Totals
-from ghrq.quantizer.kinds import Kind
+from ghrq.quantizer.kinds import Kind, Update
 from ghrq.quantizer.scale import EncoderMean, EncoderScale
 from ghrq.system.checks import at_least, check_codes, check_vectors, has_values
 
@@ -37,6 +37,8 @@ class Coder(nn.Module):
     num_stages: int
     channel_dim: int
     kind: Kind
+    codebook_update: Update
+    radius: float | None
     aggregation: Aggregation
     convention: Tensor
     codebooks: ManifoldParameter
@@ -282,7 +284,9 @@ class Coder(nn.Module):
         how = " (learned)" if self.learned is not None else ""
         if self.scale is not None and self.curvature > 0.0:
             how = " (follows the data)"
-        return f"{sizes}, kind={self.kind!r}, curvature={self.data_curvature:g}{how}"
+        radius = "" if self.radius is None else f", radius={self.radius:g}"
+        update = f"codebook_update={self.codebook_update!r}"
+        return f"{sizes}, kind={self.kind!r}, {update}{radius}, curvature={self.data_curvature:g}{how}"
 
 
 def _by_chunks(function: Callable[[Tensor], Tensor], rows: Tensor, share: int = 1) -> Tensor:

@@ -1,13 +1,14 @@
 """The quantizer section of a recipe, and the units in which flat space and the ball are comparable."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from ghrq.quantizer.depth import DepthDropout, Learning
-from ghrq.quantizer.kinds import Kind, Update
+from ghrq.quantizer.kinds import KINDS, Kind, Update, chosen_axes
 from ghrq.quantizer.residual import ResidualQuantizer
+from ghrq.quantizer.scale import target_radius
 from ghrq.system.progress import Progress
 from ghrq.system.settings import Positive, Rate, Section, Share, StagedSection, StageSizes
 
@@ -40,6 +41,14 @@ class QuantizerConfig(StagedSection):
     """Of the quantizer's loss in the loss of the model."""
     start: Literal["random", "kmeans"] = "random"
     """``kmeans`` starts the codebooks from encoder outputs."""
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if self.kind in KINDS:  # sections of tasks have kinds that are no quantizers
+            axes, curvature = chosen_axes(self.kind, self.curvature, self.update, self.scale_control, self.radius)
+            if self.curvature != "learn":
+                target_radius(self.radius, self.scale_control, axes.radius, curvature, axes.units)
+        return self
 
     def build(self, dim: int) -> ResidualQuantizer:
         """An untrained quantizer of vectors ``(..., dim)``."""

@@ -15,7 +15,17 @@ Learning = Literal["used", "all"]
 
 @dataclass(frozen=True)
 class DepthDropout:
-    """Each entry of the first dimension of a batch is decoded from a random number of its codes."""
+    """Each entry of the first dimension of a batch is decoded from a random number of its codes, in training.
+
+    Examples:
+        >>> from ghrq.quantizer.depth import DepthDropout
+        >>> half = DepthDropout(depths=[1, 2, 4], full=0.5, learning="all")
+        >>> rq = ghrq.ResidualQuantizer(32, 64, num_stages=4, depth_dropout=half)
+
+    Half of the entries then use all 4 stages, the others 1, 2 or 4 of them; with ``learning="all"`` the codes of all
+    stages learn from all rows, so that deep stages do not see fewer.
+
+    """
 
     depths: Sequence[int] | None = None
     """The depths to draw from, all equally likely; None is 1 to ``num_stages``."""
@@ -50,10 +60,12 @@ class DepthDropout:
     def draw(self, count: int, num_stages: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
         """A depth for each of ``count`` entries: ``(count,)`` int64."""
         options = torch.tensor(list(self.depths or range(1, num_stages + 1)), device=device)
-        drawn = options[torch.randint(len(options), (count,), device=device, generator=generator)]
+        # With a generator, even None, these functions cannot be compiled for several batch sizes.
+        how: dict[str, Any] = {"device": device} | ({} if generator is None else {"generator": generator})
+        drawn = options[torch.randint(len(options), (count,), **how)]
         if self.full == 0.0:
             return drawn
-        kept = torch.rand(count, device=device, generator=generator) < self.full
+        kept = torch.rand(count, **how) < self.full
         return torch.where(kept, num_stages, drawn)
 
     def to_config(self) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from typing import Literal, NamedTuple
 
+from torch import Tensor
+
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.routes import Commitment, Gradient, Units
+from ghrq.system.checks import at_least
 
 Kind = Literal["calibrated", "ghrq", "naive", "euclidean", "hra-only", "dhste-only"]
 Update = Literal["gradient", "ema"]
@@ -39,10 +42,31 @@ KINDS: dict[Kind, Axes] = {
 """Every kind of quantizer by its name: a choice on each axis, which can also be made by itself."""
 
 
-def check_learnable(
-    kind: Kind, curvature: object, update: Update | None, scale_control: bool | None, radius: float | None
-) -> Axes:
-    """The axes of ``kind`` with a learned curvature: codes learn by gradient. Refuse what does not go with it."""
+def chosen_axes(
+    kind: Kind,
+    curvature: float | Tensor | str | None,
+    update: Update | None,
+    scale_control: bool | None,
+    radius: float | None,
+) -> tuple[Axes, float]:
+    """The axes of ``kind`` with this ``curvature``, and the one that the ball begins with; refuse what contradicts it.
+
+    A number stays as it is, so nothing follows the data then. One that is learned begins with 1 here.
+    """
+    axes = KINDS[kind]
+    if isinstance(curvature, Tensor | str):
+        _check_learnable(kind, curvature, update, scale_control, radius)
+        return axes._replace(update="gradient", radius=KINDS["calibrated"].radius), 1.0
+    start = 0.0 if kind == "euclidean" else 1.0
+    if curvature is None:
+        return axes, start
+    at_least("curvature", curvature, 0)
+    return axes._replace(radius=None), float(curvature) * start
+
+
+def _check_learnable(
+    kind: Kind, curvature: Tensor | str, update: Update | None, scale_control: bool | None, radius: float | None
+) -> None:
     if isinstance(curvature, str) and curvature != "learn":
         raise ValueError(f'curvature must be a number, a tensor () or "learn", got {curvature!r}')
     if not isinstance(curvature, str) and radius is not None:
@@ -51,11 +75,11 @@ def check_learnable(
         raise ValueError('kind="euclidean" is flat space: a learned curvature needs another kind')
     if update == "ema":
         raise ValueError(
-            'a learned curvature needs codebook_update="gradient": moving midpoints sum up points of a fixed ball'
+            'a learned curvature needs codebook_update="gradient" (in a recipe quantizer.update): moving midpoints sum '
+            "up points of a fixed ball"
         )
     if scale_control is not None:
         raise ValueError("scale_control is a curvature that follows the data: leave it out with a learned one")
-    return KINDS[kind]._replace(update="gradient", radius=KINDS["calibrated"].radius)
 
 
 # Arguments of other residual quantizers (vector-quantize-pytorch, EnCodec, DAC), and what to write instead.
@@ -75,6 +99,13 @@ ELSEWHERE = {
     "accept_image_fmap": "channel_dim=1",
     "freeze_codebook": "rq.freeze()",
     "sample_codebook_temp": "temperature",
+    "quantize_dropout_cutoff_index": "depth_dropout, which takes a list of depths",
+    "quantize_dropout_multiple_of": "depth_dropout, which takes a list of depths",
+    "in_place_codebook_optimizer": 'codebook_update="gradient", and ghrq.optim.RiemannianAdam',
+    "stochastic_sample_codes": "temperature, above 0",
+    "sync_codebook": "nothing: processes that train together always have the same codebooks",
+    "orthogonal_reg_weight": "nothing like it, it is not supported",
+    "commitment_loss_weight": "commitment_weight",
     "rotation_trick": "nothing: the gradient is transported",
     "use_cosine_sim": "normalised vectors; distances are geodesic",
     "heads": "one quantizer for each head",

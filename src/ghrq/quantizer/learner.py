@@ -53,9 +53,10 @@ class Learner(Coder):
         Returns:
             ``z_hat (..., dim)`` close to ``z``, ``codes (..., num_stages)``, ``loss ()``.
 
-        ``z_hat`` is ``decode(codes)``: in float64 to the last bit. In float32 the codes are summed in float32 here, in
-        float64 there, to keep training steps short. The two agree to about 1e-5 while the distances of a
-        tuple's codes from the origin sum to at most 48; codes on the boundary are 17 away.
+        ``z_hat`` is ``decode(codes)`` of the codebooks before the call; in training mode moving midpoints and revived
+        codes change in it. In evaluation mode the two are equal in float64 to the last bit. In float32 the codes are
+        summed in float32 here, in float64 there, to keep training steps short. They then agree to about 1e-5 while the
+        distances of a tuple's codes from the origin sum to at most 48; codes on the boundary are 17 away.
 
         """
         if self.training and torch.compiler.is_compiling():

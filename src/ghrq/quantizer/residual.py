@@ -22,7 +22,7 @@ from ghrq.quantizer.convention import LEARNED, convention
 from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.depth import DepthDropout
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, few_codes
-from ghrq.quantizer.kinds import ELSEWHERE, FEW_CODES, KINDS, Kind, Update, check_learnable
+from ghrq.quantizer.kinds import ELSEWHERE, FEW_CODES, KINDS, Kind, Update, chosen_axes
 from ghrq.quantizer.learner import Learner
 from ghrq.quantizer.refit import refined_codebooks
 from ghrq.quantizer.routes import Commitment, Gradient, Units
@@ -76,7 +76,8 @@ class ResidualQuantizer(Learner, Pretrained):
             the Euclidean one at the origin and as c → 0. ``"ball"``: those of the paper, in which distances near the
             origin are twice as long (losses 4 times as large), times the encoder scale.
         discount: ``False`` gives the transported gradient back its factor ``λ_z²`` (for study: it diverges).
-        codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out.
+        codebook_dim: size of the codes, if not ``dim``: linear maps lead in and out. They are parameters, so give the
+            optimiser ``rq.parameters()`` too.
         codebook_update: ``"gradient"`` (the codebook loss; the paper's kinds) or ``"ema"`` (moving midpoints; the
             codebooks then have no gradient and no loss term; ``"calibrated"``).
         decay: of the moving averages of usage and midpoints; by default 0.99, but 0.95 with up to 256 moving midpoints
@@ -104,6 +105,7 @@ class ResidualQuantizer(Learner, Pretrained):
         codebooks: ``(num_stages, codebook_size, codebook_dim)``, a geoopt parameter on the ball; Riemannian
             optimisers (:mod:`ghrq.optim`, ``geoopt.optim``) keep it there, others do not. With sizes by stage it has
             the largest; rows beyond the size of a stage are 0 and never chosen.
+        generator: a ``torch.Generator`` for the draws of training, by default torch's own. A compiled step needs that.
         revived: ``(num_stages, codebook_size)`` which codes were revived since the last step of an attached optimiser.
 
     """
@@ -155,14 +157,10 @@ class ResidualQuantizer(Learner, Pretrained):
         self.codebook_size = list(codebook_size) if isinstance(codebook_size, Sequence) else codebook_size
         self.codebook_dim = codebook_dim
         self.kind = kind
-        axes, self._curvature = KINDS[kind], 1.0
-        if isinstance(curvature, Tensor | str):
-            axes = check_learnable(kind, curvature, codebook_update, scale_control, radius)
-        elif curvature is not None:
-            at_least("curvature", curvature, 0)
-            axes, self._curvature = axes._replace(radius=None), float(curvature)
-        if kind == "euclidean":
-            self._curvature = 0.0
+        axes, self._curvature = chosen_axes(kind, curvature, codebook_update, scale_control, radius)
+        if kind == "euclidean" and curvature not in (None, 0, 1):
+            told = f'kind="euclidean" is flat space: curvature={curvature} makes no difference'
+            warnings.warn(told, stacklevel=3)
         self.aggregation: Aggregation = one_of("aggregation", aggregation or axes.aggregation, get_args(Aggregation))
         self.gradient: Gradient = one_of("gradient", gradient or axes.gradient, get_args(Gradient))
         self.commitment: Commitment = one_of("commitment", commitment or axes.commitment, get_args(Commitment))
@@ -198,6 +196,7 @@ class ResidualQuantizer(Learner, Pretrained):
         self.codebooks = ManifoldParameter(
             codebooks, manifold=manifold, requires_grad=self.codebook_update == "gradient"
         )
+        self._told_outside = moving  # moving midpoints are always inside, if on the edge
         self.usage = Usage(sizes, decay)
         self.midpoints = MovingMidpoints(codebooks, sizes, self.curvature, decay) if moving else None
         pace = (SLOW_DECAY,) if self.units == "ball" else (FAST_DECAY, OVERSHOOT)

@@ -11,17 +11,12 @@ from ghrq.recipes import shipped
 from ghrq.system import files
 from ghrq.system.errors import DivergedError, UserError
 from ghrq.training.recipe import flatten, load_recipe
-from ghrq.training.run import Run, run_folders
+from ghrq.training.run import WITHOUT_EFFECT, Run, run_folders
 from ghrq.training.study import Axis, Label, Outcome, Part, Study
 from ghrq.training.task import Task, task_class
 
-# Keys that do not change what comes out.
-_WITHOUT_EFFECT = {
-    "name",
-    "seed",
-    "task",
-    *(f"training.{key}" for key in ("log_every", "checkpoint_every", "checkpoint_seconds", "trackers")),
-}
+# Keys in which runs with the same settings may differ.
+_NO_SETTINGS = WITHOUT_EFFECT | {"seed", "task"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,7 @@ def gather(folders: Iterable[Path], tasks: Collection[str] = ()) -> Gathered:
             what = "there is no such folder" if not folder.exists() else "it has no recipe.toml, and no run is in it"
             raise UserError(f"{folder} is not a run ({what}): 'ghrq runs' lists the runs there are")
         for run in [Run.open(folder)] if named else map(Run.open, inner):
-            if run.results is not None or _diverged(run):
+            if run.results is not None or _diverged(run, strict=named):
                 found.setdefault(run.folder.resolve(), run)
             elif named:
                 raise UserError(f"{folder} has no results.json, so it is not finished: {run.go_on}")
@@ -84,12 +79,15 @@ def settings(run: Run) -> dict[str, Any]:
 def changed(runs: TaskRuns) -> dict[str, dict[str, tuple[Any, Any]]]:
     """By shipped recipe, the settings in which its runs differ from it beyond the axes of the study: own and theirs."""
     parts = runs.task.study.parts if runs.task.study is not None else ()
-    axes = {key for part in parts for axis in part.axes for key in axis.set_keys()}
     found: dict[str, dict[str, tuple[Any, Any]]] = {}
     for outcome in runs.outcomes:
         recipe = f"{runs.name}/{outcome.axes.get('recipe', '')}"
-        own, theirs = (_own_values(recipe) if recipe in shipped() else {}), settings(Run.open(outcome.folder))
-        for key in sorted({*own, *theirs} - axes - _WITHOUT_EFFECT if own else ()):
+        if recipe not in shipped():
+            continue
+        own, theirs = dict(_own_values(recipe)), settings(Run.open(outcome.folder))
+        for axis in (axis for part in parts for axis in part.axes):
+            own |= {**axis.values, **axis.grid}.get(outcome.axes.get(axis.name, ""), {})
+        for key in sorted({*own, *theirs} - _NO_SETTINGS):
             if not key.startswith("axes") and str(own.get(key)) != str(theirs.get(key)):
                 found.setdefault(recipe, {}).setdefault(key, (own.get(key), theirs.get(key)))
     return found
@@ -170,7 +168,7 @@ def _tell_apart(runs: Sequence[Run], keys: Sequence[Mapping[str, Any]], axes: Se
         groups.setdefault(tuple(sorted((k, str(v)) for k, v in labels.items() if k != "seed")), []).append(place)
     differing: dict[str, None] = {}
     for places in groups.values():
-        every = dict.fromkeys(key for place in places for key in keys[place] if key not in _WITHOUT_EFFECT)
+        every = dict.fromkeys(key for place in places for key in keys[place] if key not in _NO_SETTINGS)
         differing |= {key: None for key in every if len({str(keys[place].get(key)) for place in places}) > 1}
     for labels, found in zip(axes, keys, strict=True):
         for key in differing:
@@ -186,5 +184,11 @@ def _tell_apart(runs: Sequence[Run], keys: Sequence[Mapping[str, Any]], axes: Se
             )
 
 
-def _diverged(run: Run) -> bool:
-    return f"{DivergedError.__name__}: " in str(run.status.get("traceback", ""))
+def _diverged(run: Run, strict: bool) -> bool:
+    """Whether its training diverged; if not ``strict``, a run whose status is damaged did not."""
+    try:
+        return f"{DivergedError.__name__}: " in str(run.status.get("traceback", ""))
+    except UserError:
+        if strict:
+            raise
+        return False

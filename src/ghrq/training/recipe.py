@@ -30,6 +30,9 @@ _NAME = r"^[^/\\]+$"
 # Of names in a key, and of recipes that extend each other.
 _DEEPEST = 20
 
+# Stands for None where a recipe is shown.
+_NOT_SET = "<not set>"
+
 
 class Training(Section):
     """Settings of the training loop."""
@@ -81,6 +84,11 @@ class Recipe(Section):
     def toml(self) -> str:
         """The recipe as TOML, with all defaults."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def described(self) -> str:
+        """:meth:`toml` for a reader: keys without a value are there too, as comments."""
+        text = tomli_w.dumps(_marked(self.model_dump(mode="json")))
+        return re.sub(rf'^(.+) = "{_NOT_SET}"$', r"# \1 is not set", text, flags=re.MULTILINE)
 
     def flat(self) -> dict[str, Any]:
         """The recipe as one table, ``{"quantizer.kind": "ghrq", …}``, with all defaults."""
@@ -238,6 +246,14 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
+
+
+def _marked(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with a mark where there is no value, which TOML cannot write."""
+    return {
+        key: _marked(value) if isinstance(value, dict) else _NOT_SET if value is None else value
+        for key, value in table.items()
+    }
 
 
 def _quoted(key: str, value: str) -> str:

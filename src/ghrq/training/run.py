@@ -20,12 +20,11 @@ import platform
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import filelock
 
@@ -37,6 +36,12 @@ from ghrq.training.recipe import Recipe, load_recipe
 from ghrq.training.task import task_class
 
 State = Literal["running", "finished", "failed", "interrupted", "damaged"]
+
+# Keys of a recipe that do not change what comes out.
+WITHOUT_EFFECT = {
+    "name",
+    *(f"training.{key}" for key in ("log_every", "checkpoint_every", "checkpoint_seconds", "trackers")),
+}
 
 _PACKAGES = ("torch", "numpy", "geoopt", "safetensors", "accelerate")
 
@@ -129,6 +134,22 @@ class Run:
             run.recipe = recipe
         return run
 
+    def check_unedited(self) -> None:
+        """Raise an error if its recipe.toml has other values than the run was begun with.
+
+        Its first steps would have had those, and the rest others. Runs of earlier versions did not note them.
+        """
+        begun, now = self.environment.get("recipe"), deciding(self.recipe)
+        if not isinstance(begun, dict):
+            return
+        different = [key for key in sorted({**begun, **now}) if begun.get(key) != now.get(key)]
+        if different:
+            before = ", ".join(f"{key} was {begun.get(key)}" for key in different)
+            raise UserError(
+                f"{self.folder / 'recipe.toml'} was changed since the run was begun: {before}. Restore it, or train "
+                "the new recipe into another folder"
+            )
+
     @property
     def train_again(self) -> str:
         """How to train a model that is missing, for messages."""
@@ -219,7 +240,7 @@ class Run:
             return
         status = self.folder / "status.json"
         try:
-            lock = _lock(self.folder)
+            lock = lock_of(self.folder)
             lock.acquire(timeout=1)
         except filelock.Timeout:
             raise UserError(f"another process is working on {self.folder}: wait for it, or end it first") from None
@@ -255,27 +276,6 @@ class Run:
             files.write_json(status, {"state": state, "message": str(error), "traceback": text})
 
 
-class RunSummary(NamedTuple):
-    """A line of ``ghrq runs``."""
-
-    folder: Path
-    task: str
-    state: State
-    stage: str
-    """The stage of the newest checkpoint, from which it goes on, or ``""``."""
-    step: int
-    """The step of that checkpoint."""
-    headline: dict[str, float]
-    """The first three numbers on the top level of results.json."""
-    damaged: Mapping[str, str] = MappingProxyType({})
-    """Its files that cannot be read, by name, with the reason and the remedy."""
-
-
-def runs(root: str | Path) -> list[RunSummary]:
-    """Every run in ``root`` and the folders in it."""
-    return [_summary(folder) for folder in run_folders(root)]
-
-
 def run_folders(root: str | Path) -> Iterator[Path]:
     """The folder of every run in ``root`` and the folders in it."""
     for folder, inner, names in os.walk(root):
@@ -305,8 +305,14 @@ def step_number(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
+def deciding(recipe: Recipe) -> dict[str, str]:
+    """The values of a recipe that decide the results, as texts."""
+    flat = recipe.model_copy(update={"axes": {}}).flat()
+    return {key: str(value) for key, value in flat.items() if key not in WITHOUT_EFFECT}
+
+
 def environment(recipe: Recipe) -> dict[str, Any]:
-    """What the results may depend on besides the recipe."""
+    """What the results depend on: versions, machine, and the recipe as it was when the run was begun."""
     import torch
 
     program = Path(sys.argv[0]).name
@@ -314,6 +320,7 @@ def environment(recipe: Recipe) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), "ghrq": __version__}
         | {name: _version(name) for name in _PACKAGES},
         "seed": recipe.seed,
+        "recipe": deciding(recipe),
         "command": shlex.join([program if program != "__main__.py" else "ghrq", *sys.argv[1:]]),
         "machine": {
             "system": platform.system(),
@@ -340,58 +347,14 @@ def _resume(folder: Path) -> str:
     return shell("ghrq", "train", "--resume", folder)
 
 
-def _summary(folder: Path) -> RunSummary:
-    run, damaged = Run(folder), dict[str, str]()
-    found: dict[str, dict[str, Any] | None] = {}
-    for name, read in (
-        ("recipe.toml", lambda: {"task": run.task}),
-        ("environment.json", lambda: run.environment),
-        ("status.json", lambda: run.status),
-        ("results.json", lambda: run.results),
-    ):
-        try:
-            found[name] = read()
-        except (ValueError, OSError) as error:
-            damaged[name] = str(error).removeprefix(f"{folder}{os.sep}")
-    results, status = found.get("results.json"), found.get("status.json") or {}
-    state: State = "finished" if results is not None else status.get("state", "interrupted")
-    if results is None and _is_locked(folder):
-        state = "running"
-    elif damaged:
-        state = "damaged"
-    stage, step = _newest_checkpoint(folder)
-    task = (found.get("recipe.toml") or {}).get("task", "")
-    numbers = {key: value for key, value in (results or {}).items() if isinstance(value, int | float)}
-    return RunSummary(folder, task, state, stage, step, dict(list(numbers.items())[:3]), damaged)
-
-
-def _newest_checkpoint(folder: Path) -> tuple[str, int]:
-    """Stage and step of the checkpoint written last, by time: only the task knows the order of its stages."""
-    found = []
-    for stage in folder.glob("checkpoints/*"):
-        for path in step_folders(stage)[:1]:
-            with suppress(OSError):  # it has just been removed
-                found.append((path.stat().st_mtime_ns, stage.name, step_number(path)))
-    return max(found)[1:] if found else ("", 0)
-
-
 def _is_metrics(line: Any) -> bool:
     """Whether a line of metrics.jsonl is a table whose stage and step, if it has them, are of the right types."""
     return isinstance(line, dict) and isinstance(line.get("stage", ""), str) and isinstance(line.get("step", 0), int)
 
 
-def _lock(folder: Path) -> filelock.BaseFileLock:
+def lock_of(folder: Path) -> filelock.BaseFileLock:
+    """The lock of a run, which the process that works on it holds."""
     return filelock.FileLock(folder / ".lock")
-
-
-def _is_locked(folder: Path) -> bool:
-    try:
-        with _lock(folder).acquire(timeout=0):
-            return False
-    except filelock.Timeout:
-        return True
-    except OSError:
-        return False
 
 
 def _version(package: str) -> str | None:

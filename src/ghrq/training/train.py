@@ -52,6 +52,7 @@ def complete_run(run: Run, progress: Progress | None = None) -> dict[str, Any]:
         progress.note(f"{run.folder} is finished")
         return results
     with run.working():
+        run.check_unedited()
         _note_other_versions(run, progress)
         progress.note(f"training {run.recipe.name} in {run.folder}")
         return _evaluate(_run_stages(run, progress, training=True), run, progress)
