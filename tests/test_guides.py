@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from ghrq.cli import main
+from ghrq.training.recipe import load_recipe
 
 DOCS = Path(__file__).parents[1] / "docs"
 pytestmark = pytest.mark.slow
@@ -57,3 +58,13 @@ def test_a_shop(tmp_path, monkeypatch):
     grown = pd.read_parquet("ids.parquet")
     assert len(grown) == 2150
     assert set(grown[grown["retired"]]["item_id"]) == {"i3", "i4"}
+
+
+def test_recipes_in_the_guide_on_training_runs_are_right(tmp_path):
+    recipes = re.findall(
+        r"^```toml\n(.*?)^```", (DOCS / "training-runs.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert recipes
+    for text in recipes:
+        (tmp_path / "mine.toml").write_text(text)
+        load_recipe(tmp_path / "mine.toml")

@@ -190,3 +190,13 @@ def test_codes_that_a_riemannian_optimiser_presses_on_the_boundary_are_inside():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(rq, z, RiemannianAdam(rq.parameters(), lr=1.0), steps=20)
+
+
+def test_flat_space_says_that_a_curvature_makes_no_difference():
+    with pytest.warns(UserWarning, match="curvature=0.5 makes no difference") as told:
+        ResidualQuantizer(4, 8, 2, kind="euclidean", curvature=0.5)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for curvature in (None, 0.0, 1.0):
+            ResidualQuantizer(4, 8, 2, kind="euclidean", curvature=curvature)

@@ -16,6 +16,7 @@ from ghrq import ResidualQuantizer
 from ghrq.geometry.manifold import ManifoldParameter, PoincareBall
 from ghrq.optim import RiemannianSGD
 from ghrq.quantizer import KINDS
+from ghrq.quantizer.depth import DepthDropout
 
 DIM = 8
 OPTIONS = [
@@ -68,6 +69,19 @@ def test_compiles_without_a_graph_break(kind, settings):
     # A decay this low and a threshold this high make dead codes come back within three steps.
     rq = quantizer(kind, stages, decay=0.5, revive_below=0.4, **settings)
     assert_same_training(rq, "aot_eager", rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dropout", [True, [1, 3], DepthDropout(full=0.5, learning="all")], ids=str)
+def test_one_compiled_step_serves_batches_of_several_sizes(dropout):
+    rq = quantizer(depth_dropout=dropout)
+    twin = copy.deepcopy(rq)
+    torch.compiler.reset()
+    compiled = torch.compile(rq, fullgraph=True, dynamic=True, backend="aot_eager")
+    for seed, rows in enumerate((64, 40, 24)):
+        z = vectors(rows)
+        for a, b in zip(train_step(compiled, z, seed), train_step(twin, z, seed), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
