@@ -14,6 +14,7 @@ def run_command(arguments, error_file, die_after, file_limit):
 
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background is deaf to it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what nohup starts to this one
     stream = os.open(error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(stream, 2)
     if file_limit is not None:

@@ -31,8 +31,9 @@ def downloaded(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("surprise.py").write_text(EVIL)
     train(tiny(steps=2), "downloaded")
-    recipe = Path("downloaded/recipe.toml")
-    recipe.write_text(recipe.read_text().replace("tiny_task:Tiny", "surprise:Mine"))
+    for name in ("recipe.toml", "environment.json"):  # as if it had been trained under that name
+        file = Path("downloaded", name)
+        file.write_text(file.read_text().replace("tiny_task:Tiny", "surprise:Mine"))
     yield Path("downloaded")
     sys.modules.pop("surprise", None)
 
