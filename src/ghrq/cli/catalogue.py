@@ -60,7 +60,7 @@ def extend(
       ghrq extend tok/ ids.parquet new.parquet --retire gone.txt --out ids2.parquet
       ghrq extend tok/ ids.parquet --retire gone.csv --out ids.parquet
     """  # noqa: D301
-    from ghrq.data.tables import read_ids_column
+    from ghrq.data.tables import open_codes, read_ids_column
     from ghrq.tokenizer import extend as growing
 
     given = [path for path in (new, retire) if path is not None]
@@ -73,8 +73,9 @@ def extend(
             table = open_items(tokenizer, model, new, column, id_column, on_bad=on_bad)
         except EmptyTableError:  # a day without new items must not stop a daily job
             progress.note(f"note: {new} has no rows: nothing is new")
-    name = None if table is None else table.id_name
-    gone = None if retire is None else read_ids_column(retire, id_column or name)
+    gone = None
+    if retire is not None:
+        gone = read_ids_column(retire, id_column or (open_codes(ids) if table is None else table).id_name)
     with errors_name(ids):
         done = growing.extend(model, ids, table, out, retire=gone, reuse=reuse, progress=progress)
     facts = [("items", f"{done.items:,}"), ("new", f"{done.new:,}")]
@@ -144,7 +145,7 @@ def remap(
     out: Annotated[Path, out_option("File for the table, .parquet.")],
     force: Force = False,
 ) -> None:
-    """Write the table from old to new IDs: one row for each item that has both.
+    """Write the table from old to new IDs: one row for each item that has both. Retired items keep their old one.
 
     \b
     Example:
@@ -160,6 +161,7 @@ def remap(
     print_facts(
         ("items in both", f"{len(found.ids):,}"),
         ("with the same ID", f"{found.same:,}"),
+        *([("of these, retired before", f"{found.retired:,}")] if found.retired else []),
         ("only old", f"{found.only_old:,}"),
         ("only new", f"{found.only_new:,}"),
         ("tokenizers", _tokenizers(before, after)),

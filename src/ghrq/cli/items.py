@@ -280,7 +280,7 @@ def inspect(
     """  # noqa: D301
     import numpy as np
 
-    from ghrq.data.tables import match_items, open_codes
+    from ghrq.data.tables import check_ids, match_items, open_codes
     from ghrq.metrics.popularity import popularity_slices
     from ghrq.metrics.quality import quality, row_errors
     from ghrq.report.ids_examples import ItemExamples
@@ -299,6 +299,8 @@ def inspect(
         )
     model, codes = load_tokenizer(tokenizer), open_codes(ids)
     bulk.check_made_by(codes, model)
+    if codes.has_ids:
+        check_ids(codes)
     progress, table, matched, vectors, names = make_progress(), None, None, None, None
     more, told = list[PageSection](), dict[str, Any]()
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ from ghrq.ids.prefix_search import PrefixSearch
 from ghrq.ids.trie import PrefixTrie
 from ghrq.ids.tuples import Codes
 from ghrq.ids.vocabulary import Vocabulary
-from ghrq.system.checks import at_least
+from ghrq.system.checks import are_integers, at_least
 from ghrq.system.errors import UserError, require
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Catalogue:
 
         A tuple that no item has is a KeyError; one that several items share is a ValueError: use :meth:`under`.
         """
-        tuples = torch.as_tensor(codes).to(self.codes.device)
+        tuples = are_integers("codes", codes).to(self.codes.device)
         if tuples.dim() != 2:
             raise ValueError(f"expected codes of shape (m, {self._trie.num_stages}), got shape {tuple(tuples.shape)}")
         found = self._trie.items(tuples)
@@ -199,7 +199,7 @@ class Catalogue:
 
     def under(self, prefix: Sequence[int] | Tensor) -> npt.NDArray[Any]:
         """All items whose tuple starts with ``prefix`` (up to num_stages codes), in the order of the catalogue."""
-        wanted = torch.as_tensor(prefix, dtype=torch.int64, device=self.codes.device)
+        wanted = are_integers("codes", prefix).to(self.codes.device)
         if wanted.dim() != 1:
             raise ValueError(f"expected one prefix, a sequence of codes, got shape {tuple(wanted.shape)}")
         node, known = self._trie.walk(wanted)
@@ -301,7 +301,13 @@ class Catalogue:
                 f"the catalogue has {width} codes an item, the tokenizer {stages}: use the one that made it"
             )
         policy = policy_of(known, self.codes.cpu().numpy(), stages)
-        return manifest.describe(tokenizer.fingerprint, policy, tokenizer.vocabulary(policy).sizes)
+        sizes = tokenizer.vocabulary(policy).sizes
+        if bool((self.codes >= torch.tensor(sizes, device=self.codes.device)).any()):
+            raise UserError(
+                f"the catalogue has codes that the tokenizer does not have, whose sizes are {tuple(sizes)}: use the "
+                "one that made it"
+            )
+        return manifest.describe(tokenizer.fingerprint, policy, sizes)
 
     def _section(self) -> Section:
         pa = require("pyarrow", "tokenizer")

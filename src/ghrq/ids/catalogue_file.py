@@ -14,7 +14,7 @@ from torch import Tensor
 from ghrq.ids.growth import id_list, places
 from ghrq.ids.trie import PrefixTrie
 from ghrq.ids.tuples import tuple_keys
-from ghrq.system.checks import check_codes
+from ghrq.system.checks import are_integers
 from ghrq.system.errors import UserError, require
 from ghrq.system.progress import make_progress
 
@@ -46,6 +46,8 @@ class CatalogueFile:
     def codes_of(self, ids: Any) -> Tensor:
         """The tuples ``(m, num_stages)`` int64 of the m items ``ids``. An unknown one is a KeyError."""
         pc = require("pyarrow.compute", "tokenizer")
+        if not len(ids):
+            return torch.zeros(0, self._table.dim, dtype=torch.int64)
         asked = id_list(ids)
         wanted = asked.unique()
         codes = torch.zeros(len(wanted), self._table.dim, dtype=torch.int64)
@@ -67,12 +69,14 @@ class CatalogueFile:
 
         A tuple that no item has is a KeyError; one that several items share is a ValueError.
         """
-        tuples = codes.cpu().long() if isinstance(codes, Tensor) else torch.from_numpy(np.array(codes)).long()
+        tuples = are_integers("codes", codes).cpu()
         if tuples.dim() != 2 or tuples.shape[1] != self._table.dim:
             raise ValueError(f"expected codes of shape (m, {self._table.dim}), got shape {tuple(tuples.shape)}")
+        outside = tuples[(tuples < 0).any(1)]
+        if len(outside):
+            raise KeyError(f"the tuple {outside[0].tolist()} belongs to no item: codes are 0 or above")
         if not len(tuples):
-            raise ValueError("expected at least one tuple")
-        check_codes(tuples, self._table.dim, int(tuples.max()) + 1)
+            return np.array([], dtype=object)
         trie = PrefixTrie(tuples, (tuples.amax(0) + 1).tolist())
         found: list[Any] = []
         owners: list[npt.NDArray[np.int64]] = []
@@ -96,7 +100,7 @@ class CatalogueFile:
 
     def under(self, prefix: Sequence[int] | Tensor) -> npt.NDArray[Any]:
         """All items whose tuple starts with ``prefix``, in the order of the file."""
-        wanted = torch.as_tensor(prefix, dtype=torch.int64).numpy()
+        wanted = are_integers("codes", prefix).cpu().numpy()
         if wanted.ndim != 1 or len(wanted) > self._table.dim:
             raise ValueError(f"expected one prefix of at most {self._table.dim} codes, got shape {wanted.shape}")
         found = [names.filter(_mask((part[:, : len(wanted)] == wanted).all(axis=1))) for names, part in self._batches()]

@@ -68,7 +68,9 @@ class Levels(NamedTuple):
 
 def export(table: "VectorTable", to: Format, out: Path, progress: Progress | None = None) -> list[Fact]:
     """Write the IDs of ``table`` to ``out`` in a form of another program. Returns what to say of it."""
-    table.require_ids()
+    from ghrq.data.tables import check_ids
+
+    check_ids(table)
     writers: dict[str, Callable[[VectorTable, Path, Progress], list[Fact]]] = {
         "llm": _llm,
         "offsets": _offsets,
@@ -101,7 +103,7 @@ def levels_of(table: "VectorTable") -> Levels:
 def _llm(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
     levels, beside = levels_of(table), out.with_suffix(_BESIDE["llm"])
     _check_letters(table)
-    key, encode = json.dumps(table.id_name), json.JSONEncoder(ensure_ascii=False).encode
+    key, encode = json.dumps(_id_name(table, ["tokens"])), json.JSONEncoder(ensure_ascii=False).encode
     rows = (
         f'{{{key}: {encode(name)}, "tokens": "{text}"}}\n'.encode()
         for ids, codes in _batches(table, progress)
@@ -171,7 +173,7 @@ def _grid(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
     else:
         beside = out.with_suffix(_BESIDE["grid"])
         with replacing(beside) as draft, draft.open("wb") as file:
-            columns = {"number": np.arange(len(names)), table.id_name: names}
+            columns = {"number": np.arange(len(names)), _id_name(table, ["number"]): names}
             require("pyarrow.csv", "tokenizer").write_csv(pa.table(columns), file)
         facts.append(("items", f"numbered from 0 in the order of the file, listed in {beside}"))
     content = io.BytesIO()
@@ -194,7 +196,7 @@ def _plain(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
 def _duckdb(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
     duckdb, pa = require("duckdb", "tokenizer"), require("pyarrow", "tokenizer")
     names = [f"code_{level + 1}" for level in range(table.dim)]
-    names = ["id" if table.id_name in names else table.id_name, *names]
+    names = [_id_name(table, names), *names]
 
     with replacing(out) as draft:
         connection = duckdb.connect(str(draft))
@@ -208,6 +210,12 @@ def _duckdb(table: "VectorTable", out: Path, progress: Progress) -> list[Fact]:
         finally:
             connection.close()
     return [("table", f"ids ({', '.join(names)})")]
+
+
+def _id_name(table: "VectorTable", others: list[str]) -> str:
+    """What to call the ids beside ``others``; names that differ only in case are one name to SQL."""
+    name = str(table.id_name)
+    return "id" if name.lower() in others else name
 
 
 def _batches(table: "VectorTable", progress: Progress) -> Iterator[tuple[Any, Any]]:

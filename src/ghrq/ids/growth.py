@@ -14,7 +14,7 @@ import torch
 
 from ghrq.ids.collisions import Policy, VectorsOf, resolve_append, resolve_reassign
 from ghrq.ids.tuples import Codes, count_distinct, tuple_keys
-from ghrq.system.errors import UserError, require
+from ghrq.system.errors import UserError, counted, require
 
 if TYPE_CHECKING:
     from ghrq.quantizer import ResidualQuantizer
@@ -203,8 +203,10 @@ def _joined(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _check_distinct(codes: npt.NDArray[Any]) -> None:
     twice = len(codes) - count_distinct(codes)
     if twice:
+        found, count = np.unique(codes, axis=0, return_counts=True)
         raise UserError(
-            f"{twice:,} published IDs are also that of another item: the IDs were not made by one 'ghrq encode' or "
+            f"{counted(twice, 'published ID')} of {len(codes):,} {'is' if twice == 1 else 'are'} also that of another "
+            f"item, {found[count.argmax()].tolist()} for example: the IDs were not made by one 'ghrq encode' or "
             "'ghrq extend'; encode all items together"
         )
 

@@ -1,6 +1,7 @@
 """The old and the new ID of every item, after a new fit."""
 
 import os
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,8 @@ class Remapping(NamedTuple):
     """Items without a new ID."""
     only_new: int
     """Items without an old ID."""
+    retired: int
+    """Items with both that are retired in the old file: they still have their ID there."""
 
     @property
     def same(self) -> int:
@@ -39,22 +42,29 @@ class Remapping(NamedTuple):
 
 
 def remap(old: "VectorTable", new: "VectorTable") -> Remapping:
-    """Find the items of two files of IDs that are in both; retired items are in none."""
+    """Find the items of two files of IDs that are in both, retired items of the old one too; of the new one not."""
     pa = require("pyarrow", "tokenizer")
+    from ghrq.data.tables import check_ids, open_codes
+
     for table in (old, new):
-        table.require_ids()
+        check_ids(table)
+    before = [old, *([open_codes(old.path, retired=True)] if old.manifest.get("retired") else [])]
     ids = pa.chunked_array(new.ids(_ROWS)).combine_chunks()
-    rows = places(old.ids(_ROWS), ids)
+    rows = places(chain.from_iterable(table.ids(_ROWS) for table in before), ids)
     both = np.flatnonzero(rows >= 0)
     if not len(both):
         raise UserError(f"{old.path} and {new.path} have no item in common: check that both have the same kind of ids")
-    old_codes, new_codes = (np.concatenate([codes for _, codes in table.batches(2**16)]) for table in (old, new))
+    old_codes, new_codes = (
+        np.concatenate([codes for table in tables for _, codes in table.batches(2**16)]) for tables in (before, [new])
+    )
+    gone = int((rows[both] >= old.rows).sum())
     return Remapping(
         ids.take(pa.array(both)),
         old_codes[rows[both]],
         new_codes[both],
-        len(old_codes) - len(both),
+        old.rows - (len(both) - gone),
         len(new_codes) - len(both),
+        gone,
     )
 
 

@@ -57,7 +57,8 @@ class CodeIndex:
 
     Items are in lists by their first codes. A search looks at the lists whose decoded codes are nearest to the query,
     and ranks their items by the Euclidean distance between the query and the decoded ID, in the space of the vectors
-    and for every kind of tokenizer, so that neighbours of different kinds are comparable.
+    and for every kind of tokenizer, so that neighbours of different kinds are comparable. Items with the same codes are
+    equally near: where more of them are at the limit of k than are wanted, any of them may be found.
 
     Args:
         tokenizer: the fitted :class:`ghrq.Tokenizer` that made the IDs.
@@ -73,7 +74,7 @@ class CodeIndex:
     def __init__(self, tokenizer: "Tokenizer", ids: Ids) -> None:
         decoder = Decoder(tokenizer)
         codes, names = _items(tokenizer, decoder, ids, first=0)
-        _check_distinct(names)
+        _check_distinct(names, ids)
         self._set(tokenizer, decoder, Lists.of(codes, np.arange(len(codes)), names, decoder), len(codes))
 
     def _set(self, tokenizer: "Tokenizer", decoder: Decoder, lists: Lists, following: int) -> None:
@@ -138,7 +139,7 @@ class CodeIndex:
         parts = []
         with make_progress().patient_bar("searching", rows.count * probes, "lists") as bar:
             for first in range(0, rows.count, step):
-                q = rows.take(slice(first, first + step)).float() - self._decoder.centre
+                q = self._query(rows.take(slice(first, first + step)), first)
                 best = self._exact(q, self._best(q, wanted, probes, bar), k, vectors)
                 parts.append(best)
         scores, found = (torch.cat(column).numpy() for column in zip(*parts, strict=True))
@@ -164,6 +165,17 @@ class CodeIndex:
     def decode(self, items: Any) -> npt.NDArray[np.float32]:
         """The decoded IDs of ``items``, a list of m ids: ``(m, d)``."""
         return self.tokenizer.decode(self.lists.codes[self._rows_of(items)].astype(np.int64))
+
+    def _query(self, x: Tensor, first: int) -> Tensor:
+        """Vectors ``(m, d)`` around the centre; ``first`` is the number of the first, for an error."""
+        q = x.float() - self._decoder.centre
+        wrong = (~q.square().sum(1).isfinite()).nonzero().flatten().tolist()
+        if wrong:
+            raise UserError(
+                f"query {first + wrong[0]} is so long that its distances are infinite in float32: scale it as the "
+                "vectors that the tokenizer was fitted on"
+            )
+        return q
 
     def _best(self, queries: Tensor, k: int, probes: int, bar: Bar) -> Best:
         """The k best items by their codes; queries whose lists hold fewer look at more."""
@@ -224,7 +236,7 @@ class CodeIndex:
         old = self.lists
         if pa.types.is_integer(names.type) != pa.types.is_integer(old.names.type):
             raise UserError(f"the index has ids such as {old.names[0]}, those to add are like {names[0]}: use one type")
-        _check_distinct(names)
+        _check_distinct(names, ids)
         known = places([old.names], names) >= 0
         if known.any():
             first = names[int(np.flatnonzero(known)[0])]
@@ -325,9 +337,14 @@ def _wide(names: Any) -> Any:
     return names if pa.types.is_integer(names.type) else names.cast(pa.large_string())
 
 
-def _check_distinct(names: Any) -> None:
+def _check_distinct(names: Any, ids: Ids) -> None:
     if len(names.unique()) < len(names):
-        raise UserError("the ids of the items must be different: remove or rename the duplicates")
+        counts = names.value_counts()
+        first = counts.field("values")[int(counts.field("counts").to_numpy().argmax())]
+        where = f"{ids}: " if isinstance(ids, str | os.PathLike) else ""
+        raise UserError(
+            f"{where}the ids of the items must be different, {first} occurs more than once: remove or rename duplicates"
+        )
 
 
 def _plain(names: Any) -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -139,6 +140,14 @@ def largest_size(codebook_size: int | Sequence[int]) -> int:
     return max(codebook_size) if isinstance(codebook_size, Sequence) else codebook_size
 
 
+def are_integers(name: str, value: Any) -> Tensor:
+    """``value``, a tensor, an array or a list, must hold integers, or nothing: it is returned as an int64 tensor."""
+    value = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+    if value.numel() and (value.dtype.is_floating_point or value.dtype.is_complex or value.dtype == torch.bool):
+        raise ValueError(f"expected integer {name}, got {value.dtype}")
+    return value.long()
+
+
 def check_codes(codes: Tensor, num_stages: int, codebook_size: int | Sequence[int], unused: bool = False) -> None:
     """``codes`` must be integers ``(..., depth)``, ``1 ≤ depth ≤ num_stages``, from 0 to below ``codebook_size``.
 
@@ -150,8 +159,7 @@ def check_codes(codes: Tensor, num_stages: int, codebook_size: int | Sequence[in
         raise ValueError(
             f"expected codes of shape (..., depth), depth 1 to {num_stages}, got shape {tuple(codes.shape)}"
         )
-    if codes.dtype.is_floating_point or codes.dtype.is_complex or codes.dtype == torch.bool:
-        raise ValueError(f"expected integer codes, got {codes.dtype}")
+    are_integers("codes", codes)
     if not has_values(codes) or not codes.numel():
         return
     least, also = (-1, ", or -1 for a stage that is not used") if unused else (0, "")

@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import sys
+import threading
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -219,8 +220,11 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _temporary_name(path: Path, suffix: str) -> str:
-    """With the name of the machine, as another one that shares the disk may have a process of the same number."""
-    return f".{path.name}.{_machine()}.{os.getpid()}.{suffix}"
+    """With the name of the machine, as another one that shares the disk may have a process of the same number.
+
+    And with the thread: two of one process may write the same file.
+    """
+    return f".{path.name}.{_machine()}.{os.getpid()}-{threading.get_native_id()}.{suffix}"
 
 
 def _machine() -> str:
@@ -232,7 +236,7 @@ def _leftovers(path: Path) -> list[Path]:
 
     The newest comes first. A draft may have been of another draft; names without a machine are those of ghrq 0.1.0.
     """
-    ending = rf"\.(?:{re.escape(_machine())}\.)?(\d+)\.(?:tmp|old)"
+    ending = rf"\.(?:{re.escape(_machine())}\.)?(\d+)(?:-\d+)?\.(?:tmp|old)"
     name = re.compile(rf"\.+{re.escape(path.name)}(?:{ending})+")
     with suppress(OSError):  # another user's folder, or none
         matches = [(entry, name.fullmatch(entry.name)) for entry in path.parent.iterdir()]

@@ -130,7 +130,10 @@ def extend(
         names = _of_type(nobody if new is None else given, published.id_type, ids)
         leave = _of_type(nobody if retire is None else retire, published.id_type, ids, convert=True).unique()
         rules = Rules(policy, rq, tokenizer.tie_break_size_, reuse)
-        growth = grow(published.live, published.retired, NewItems(names, codes, vectors_of), leave, rules)
+        try:
+            growth = grow(published.live, published.retired, NewItems(names, codes, vectors_of), leave, rules)
+        except UserError as error:
+            raise UserError(f"{ids}: {error}") from error
         if not published.checked and len(growth.changed):
             check_agreement(growth, ids, names[int(growth.changed[0])])
         about = manifest.describe(tokenizer.fingerprint, policy, tokenizer.vocabulary(policy).sizes)

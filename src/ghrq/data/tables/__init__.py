@@ -17,7 +17,8 @@ from ghrq.system.errors import require
 
 require("pyarrow", "tokenizer")
 
-from ghrq.data.tables.duplicates import check_distinct, hash_ids  # noqa: E402
+from ghrq.data.tables.duplicates import check_distinct, check_ids, hash_ids  # noqa: E402
+from ghrq.data.tables.id_list import read_ids_column  # noqa: E402
 from ghrq.data.tables.match import Matched, match_items  # noqa: E402
 from ghrq.data.tables.table import (  # noqa: E402
     CODES_COLUMN,
@@ -27,7 +28,6 @@ from ghrq.data.tables.table import (  # noqa: E402
     open_codes,
     open_source,
     open_table,
-    read_ids_column,
 )
 from ghrq.data.tables.write import FORMATS, TableLayout, open_writer, write_skipped  # noqa: E402
 
@@ -40,6 +40,7 @@ __all__ = [
     "VectorTable",
     "batch_rows",
     "check_distinct",
+    "check_ids",
     "hash_ids",
     "match_items",
     "open_codes",

@@ -68,6 +68,13 @@ def check_distinct(table: "VectorTable", hashes: Hashes, size: int = 65536) -> N
         first += len(ids)
 
 
+def check_ids(table: "VectorTable", size: int = 65536) -> None:
+    """Raise an error if a file of IDs has no ids, or two that are equal; a manifest says that this was checked."""
+    table.require_ids()
+    if not table.manifest:
+        check_distinct(table, np.concatenate([hash_ids(ids) for ids in table.ids(size)]), size)
+
+
 @lru_cache(maxsize=4)
 def _weights(count: int) -> Hashes:
     """Random odd numbers, the same on every machine; a longer array starts with the shorter one."""

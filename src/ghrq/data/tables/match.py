@@ -62,7 +62,7 @@ def match_items(codes: VectorTable, table: VectorTable, remedy: str = HAVE_ALL, 
             )
         return Matched(table, None)
     numbers = not _is_text(table)
-    as_text = not numbers or _is_text(codes)
+    as_text = not numbers or _is_text(codes) or _has_sign(table) != _has_sign(codes)
     wanted, there = _hashes(codes, as_text), _hashes(table, as_text)
     if np.array_equal(wanted, there):
         return Matched(table, None)
@@ -83,6 +83,10 @@ def match_items(codes: VectorTable, table: VectorTable, remedy: str = HAVE_ALL, 
 
 def _is_text(table: VectorTable) -> bool:
     return not pa.types.is_integer(next(table.ids(1)).type)
+
+
+def _has_sign(table: VectorTable) -> bool:
+    return bool(pa.types.is_signed_integer(next(table.ids(1)).type))
 
 
 def _hashes(table: VectorTable, as_text: bool) -> Hashes:

@@ -15,7 +15,6 @@ from ghrq.data.tables.columns import Numbers
 from ghrq.data.tables.sources import ARRAY_COLUMN, ArraySource, ParquetSource, Source
 from ghrq.data.tables.text import CsvSource, JsonLinesSource
 from ghrq.system.errors import EmptyTableError, UserError
-from ghrq.system.inputs import InputFile
 from ghrq.system.progress import Progress
 
 ROW_COLUMN = "row"
@@ -349,31 +348,6 @@ def open_codes(
     return VectorTable(
         source, ",".join(codes), id_column, label_column, np.int32, title_column=title_column, retired=retired
     )
-
-
-def read_ids_column(path: Path, name: str | None) -> Any:
-    """All ids of a file, an Arrow array: a column of a table, or the lines of a ``.txt``.
-
-    The column is ``name`` if there is one of that name, else the only column, or one that is called as ids usually are.
-    """
-    if path.suffix.lower() == ".txt":
-        with InputFile(path).reading("text"):
-            lines = path.read_text("utf-8").splitlines()
-        return pa.array([line.strip() for line in lines if line.strip()], pa.large_string())
-    names = open_source(path, ()).schema.names
-    usual = [column for column in names if column.lower() in columns.USUAL_IDS]
-    likely = names if len(names) == 1 else usual[:1]
-    if name not in names and not likely:
-        raise UserError(f"{path} has no column {name or 'of ids'!r}: name it with --id, one of {columns.listed(names)}")
-    chosen = name if name is not None and name in names else likely[0]
-    source, first, parts = open_source(path, {chosen}), 0, []
-    for batch in source.read([chosen]):
-        where = columns.Where(path, first, "fix or remove that row")
-        parts.append(columns.id_array(where, batch.column(0), chosen))
-        first += len(batch)
-    if not parts:
-        raise UserError(f"{path} is empty: expected at least one id")
-    return pa.chunked_array(parts).combine_chunks()
 
 
 def open_source(path: Path, text: Collection[str]) -> Source:
