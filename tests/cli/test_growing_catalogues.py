@@ -377,3 +377,30 @@ def test_the_guide_runs_as_it_stands(ghrq, here):
     example, *_ = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     before = {"Tokenizer": Tokenizer}  # imported further up in the guide
     exec(compile(example, str(GUIDE), "exec"), before | {"names": [f"late-{row}" for row in range(60)], "X": x})
+
+
+def test_a_list_to_retire_is_read_by_the_column_of_the_catalogue(ghrq, tmp_path):
+    write(tmp_path / "items.parquet", vectors(60), ids=list(range(1, 61)))
+    run("fit", tmp_path / "items.parquet", *FIT, "--out", tmp_path / "tok")
+    ids = ("extend", "tok/", "tok/ids.parquet", "--retire")
+    (tmp_path / "two.csv").write_text("id,item_id\n1,30\n2,31\n")
+    code, out, _ = ghrq(*ids, "two.csv", "--out", "less.parquet")
+    assert (code, told(out)["retired now"]) == (0, "2")
+    assert list(read(tmp_path / "less.parquet", retired=True)) == [30, 31]
+    for name, text, message in [
+        ("bare.csv", "30\n31\n", "bare.csv has one column, with the header '30': if that is an id, call the file .txt"),
+        (
+            "both.csv",
+            "id,sku\n1,2\n",
+            "both.csv has the columns id, sku, which may all be ids, and none is called 'item_i",
+        ),
+    ]:
+        (tmp_path / name).write_text(text)
+        code, _, err = ghrq(*ids, name, "--out", "no.parquet")
+        assert (code, message in err, (tmp_path / "no.parquet").exists()) == (2, True, False), err
+    (tmp_path / "marked.txt").write_bytes("\ufeff30\n".encode())
+    assert ghrq(*ids, "marked.txt", "--out", "marked.parquet")[0] == 0
+    (tmp_path / "odd.txt").write_text("30\n99\n")
+    code, _, err = ghrq(*ids, "odd.txt", "--out", "no.parquet")
+    assert code == 2
+    assert "tok/ids.parquet: 1 of the 2 items to retire are not in the catalogue, the first is 99" in err

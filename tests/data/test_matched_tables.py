@@ -97,3 +97,11 @@ def test_row_numbers_that_are_ids_are_rows_of_a_table_without_ids(tmp_path):
     assert match_items(kept, open_table(tmp_path / "items.npy")).order.tolist() == [0, 3, 1]
     with pytest.raises(UserError, match=r"items.npy lacks 1 of the 2 items of .*more.parquet, 4"):
         match_items(ids_file(tmp_path / "more.parquet", [0, 4], "row"), open_table(tmp_path / "items.npy"))
+
+
+def test_numbers_of_different_signs_are_different_items(tmp_path):
+    codes = ids_file(tmp_path / "ids.parquet", pa.array([2**64 - 1, 2**64 - 2], pa.uint64()))
+    with pytest.raises(UserError, match="has no item of"):
+        match_items(codes, items_file(tmp_path / "items.parquet", [-1, -2]))
+    large = items_file(tmp_path / "large.parquet", pa.array([2**64 - 2, 2**64 - 1], pa.uint64()))
+    assert match_items(codes, large).order.tolist() == [1, 0]

@@ -305,6 +305,8 @@ def test_mistakes_of_growth_are_named(fitted):
         catalogue.extend(tokenizer, [12], x[:1, :3])
     with pytest.raises(UserError, match="ids of the catalogue are whole numbers, such as 0, but those given are text"):
         catalogue.extend(tokenizer, ["a"], x[:1])
+    with pytest.raises(UserError, match="the catalogue has codes that the tokenizer does not have, whose sizes are"):
+        Catalogue(["a", "b"], [[99, 0, 0], [1, 2, 0]]).extend(tokenizer, ["n"], x[:1])
     with pytest.raises(KeyError, match="1 of 1 items are not in the catalogue"):
         catalogue.retire([77])
     with pytest.raises(UserError, match="all 9 items would be retired"):

@@ -71,3 +71,15 @@ def test_codes_of_more_than_64_bits(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="smaller depth"):
         file.count_distinct()
     assert file.count_distinct(4) == count_distinct(codes[:, :4])
+
+
+def test_odd_questions_have_the_same_answers(both):
+    for each in both:
+        assert each.codes_of([]).shape == (0, 3)
+        assert each.ids_of(np.zeros((0, 3), np.int64)).tolist() == []
+        assert len(each.under([])) == 500
+        with pytest.raises(KeyError, match=r"\[-1, 0, 0\]"):
+            each.ids_of(np.array([[-1, 0, 0]]))
+        for question in (lambda each=each: each.ids_of(np.array([[0.5, 0, 0]])), lambda each=each: each.under([1.9])):
+            with pytest.raises(ValueError, match="expected integer codes"):
+                question()

@@ -178,3 +178,43 @@ def test_remap_joins_on_ids(tmp_path):
     other = open_codes(write(tmp_path / "o.parquet", ["x", "y", "z"], CODES[:3], 0))
     with pytest.raises(UserError, match="have no item in common: check that both have the same kind of ids"):
         remap(old, other)
+
+
+@pytest.mark.parametrize(
+    ("to", "taken", "column"),
+    [("llm", "tokens", "id"), ("grid", "number", "id"), ("duckdb", "CODE_1", "id"), ("llm", "code_1", "code_1")],
+)
+def test_a_name_that_the_form_uses_itself_hides_no_id(to, taken, column, tmp_path):
+    layout = TableLayout(taken, "codes", 3, np.int32, 4, manifest.describe("abc", "append", (16, 256, 8)))
+    with open_writer(tmp_path / "ids.parquet", layout) as writer:
+        writer.write(pa.array(NAMES), CODES)
+    out = tmp_path / f"items{SUFFIXES[to]}"
+    export(open_codes(tmp_path / "ids.parquet"), to, out)
+    if to == "llm":
+        found = [json.loads(line)[column] for line in out.read_text("utf-8").splitlines()]
+    elif to == "grid":
+        found = pc.read_csv(tmp_path / "items.items.csv")[column].to_pylist()
+    else:
+        duckdb = pytest.importorskip("duckdb")
+        with duckdb.connect(str(out), read_only=True) as connection:
+            found = [row[0] for row in connection.execute(f"SELECT {column} FROM ids").fetchall()]
+            assert connection.execute("SELECT max(code_1) FROM ids").fetchone() == (12,)
+    assert found == NAMES
+
+
+def test_equal_ids_of_a_file_without_a_manifest_are_refused(tmp_path):
+    (tmp_path / "twice.csv").write_text("sku,code_1\na,1\na,2\n")
+    (tmp_path / "once.csv").write_text("sku,code_1\na,1\nb,2\n")
+    twice, once = (open_codes(tmp_path / name) for name in ("twice.csv", "once.csv"))
+    with pytest.raises(UserError, match=r"rows 0 and 1 .* have the same sku 'a'"):
+        export(twice, "cornac", tmp_path / "out.json")
+    with pytest.raises(UserError, match=r"rows 0 and 1 .* have the same sku 'a'"):
+        remap(once, twice)
+
+
+def test_remap_has_the_old_id_of_retired_items(tmp_path):
+    new = open_codes(write(tmp_path / "new.parquet", retired=0))
+    found = remap(open_codes(write(tmp_path / "old.parquet")), new)
+    assert found.ids.to_pylist() == NAMES
+    assert found.old.tolist() == found.new.tolist() == CODES.tolist()
+    assert (found.only_old, found.only_new, found.retired) == (0, 0, 1)

@@ -161,7 +161,7 @@ def test_mistakes_are_named():
     plain.step("append", {"d": point}, [], True, tie_break=3)
     assert (plain.live["d"][-1], plain.retired) == (0, {})
     plain.live["e"] = plain.live["d"]
-    with pytest.raises(UserError, match=r"1 published ID of 4 is also that of another item, .* encode all items together"):
+    with pytest.raises(UserError, match=r"1 published ID of 4 is also that of another item, .* encode all items"):
         plain.step("append", {}, ["b"], False)
 
 

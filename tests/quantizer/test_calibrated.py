@@ -274,6 +274,55 @@ def test_batches_out_of_scale_do_not_spoil_the_codes(factor, lasting):
     assert float((rq(z).z_hat - z).norm() / z.norm()) < 0.6
 
 
+def relative_error(rq, z):
+    return float((rq.eval()(z).z_hat - z).square().sum() / z.square().sum())
+
+
+@pytest.mark.parametrize("share", [0.6, 0.95])
+def test_silence_and_empty_background_do_not_send_the_others_to_the_boundary(share):
+    torch.manual_seed(0)
+    z = torch.randn(2000, 8) * torch.where(torch.rand(2000, 1) < share, 0.01, 1.0)
+    errors = {}
+    for kind in ("calibrated", "euclidean"):
+        rq = ResidualQuantizer(8, 32, 3, kind)
+        rq.initialize(z)
+        errors[kind] = relative_error(rq, z)
+    assert errors["calibrated"] < 1.1 * errors["euclidean"] < 0.15, errors
+
+
+def test_a_row_that_is_masked_does_not_count_for_the_scale():
+    z = torch.randn(200, 8)
+    scales = []
+    for rest in (z[:0], 1e3 * z):
+        rq = ResidualQuantizer(8, 16, 3)
+        rows = torch.cat((z, rest))
+        rq.initialize(rows, mask=torch.arange(len(rows)) < 200)
+        rq(rows, mask=torch.arange(len(rows)) < 200)
+        scales.append(float(rq.scale()))
+    assert scales[0] == pytest.approx(scales[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("radius", [0.15, 0.5])
+def test_one_long_row_in_every_batch_does_not_destroy_the_codes(radius):
+    torch.manual_seed(0)
+    rq = ResidualQuantizer(8, 32, 3, radius=radius)
+    rq.initialize(torch.randn(512, 8))
+    for _ in range(150):
+        z = torch.randn(256, 8)
+        z[0] *= 100.0
+        rq(z)
+    z = torch.randn(500, 8)
+    assert relative_error(rq, z) < 0.22
+    assert min(rq.diagnose(z).perplexity) > 16.0
+
+
+def test_a_start_with_many_vectors_at_the_boundary_warns():
+    torch.manual_seed(0)
+    z = torch.randn(1000, 8) * torch.where(torch.rand(1000, 1) < 0.6, 0.01, 1.0)
+    with pytest.warns(UserWarning, match=r"\d\d% of these vectors lie beyond radius 0.99 of .*: set a lower radius"):
+        ResidualQuantizer(8, 32, 3, radius=0.75).initialize(z)
+
+
 def test_rounding_errors_of_equal_vectors_are_no_scale():
     rq = ResidualQuantizer(8, 16, 3, centre=True)
     rq(torch.randn(1, 8))

@@ -211,6 +211,10 @@ def test_mistakes_are_one_line(flat, curved):
     for call, told in (
         (lambda: index.search(np.zeros((2, 3), np.float32)), "have 3 numbers each"),
         (lambda: index.search(np.full((2, DIM), np.nan, np.float32)), "NaN or infinite"),
+        (
+            lambda: index.search(np.array([[0.0] * DIM, [1e30] * DIM])),
+            "query 1 is so long that its distances are infinite",
+        ),
         (lambda: index.search(vectors(2), rerank=vectors(10)), "expected the 50 vectors"),
         (lambda: index.search(vectors(2), candidates=20), "rerank, which is not given"),
         (lambda: index.remove([3, 77]), "the index lacks 1 item of 2"),

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,17 @@ def test_what_cannot_be_replaced_is_told_and_stays(tmp_path: Path, monkeypatch: 
         with pytest.raises(UserError, match="is the current folder, or one above it"):
             replace(Path(name))
     assert (tmp_path / "tok" / "one").read_text() == "old"
+
+
+def test_threads_that_write_one_file_leave_a_whole_one(tmp_path: Path) -> None:
+    path, pieces = tmp_path / "file", [bytes([letter]) * 2**16 for letter in b"ab"]
+
+    def write(piece: bytes) -> None:
+        for _ in range(20):
+            files.write(path, iter([piece] * 8))
+            assert len(set(path.read_bytes())) == 1
+            assert path.stat().st_size == 8 * 2**16
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, pieces))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

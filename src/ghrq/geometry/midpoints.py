@@ -4,6 +4,8 @@ The sums ``Σ wλx`` and ``Σ w(λ - 1)`` of :func:`ghrq.geometry.ball.midpoint`
 ball cannot.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,12 +17,18 @@ from ghrq.geometry.numerics import Curvature
 _SORTED_ROWS = 2048
 
 
-def sums(x: Tensor, index: Tensor, count: int, c: float, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def sums(
+    x: Tensor, index: Tensor, count: int, c: float, weights: Tensor | None = None, heaviest: float = math.inf
+) -> tuple[Tensor, Tensor]:
     """The sums that :func:`from_sums` takes, for each of ``count`` groups, in float64.
 
-    ``x (n, d)``, ``index (n,)`` their groups, ``weights (n,)`` -> ``Σ wλx (count, d)``, ``Σ w(λ-1) (count, 1)``.
+    ``x (n, d)``, ``index (n,)`` their groups, ``weights (n,)`` -> ``Σ wλx (count, d)``, ``Σ w(λ-1) (count, 1)``. A
+    point whose λ is above ``heaviest`` gets less weight, such that its mass is w times that.
     """
     w, mass = ball.midpoint_weights(x, None if weights is None else weights.unsqueeze(-1), c)
+    if heaviest < math.inf:
+        less = (heaviest * w / mass.clamp(min=1e-300)).clamp(max=1.0)
+        w, mass = w * less, mass * less
     # In place: a new tensor would be another float64 copy of x.
     s = mass.new_zeros(count, x.shape[-1]).index_add_(0, index, x.to(mass.dtype, copy=True).mul_(mass))
     t = mass.new_zeros(count).scatter_add_(0, index, (mass - w).squeeze(-1))

@@ -1,5 +1,6 @@
 """Codebook state: initial codes, usage statistics, revival of dead codes, moving midpoints."""
 
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -110,14 +111,17 @@ class MovingMidpoints(nn.Module):
     """Codebooks that follow their points: moving averages of the midpoint's sums ``Σλx`` and ``Σ(λ-1)``.
 
     A code whose points stay where they are converges to exactly their midpoint; averages of ``⊕`` would drift outward.
+    A point at the boundary has an enormous λ: it counts as at most ``heaviest``, so that no row outweighs all others.
     """
 
     s: Tensor
     t: Tensor
 
-    def __init__(self, codebooks: Tensor, sizes: Sequence[int], curvature: float, decay: float) -> None:
+    def __init__(
+        self, codebooks: Tensor, sizes: Sequence[int], curvature: float, decay: float, heaviest: float = math.inf
+    ) -> None:
         super().__init__()
-        self.curvature, self.decay, self._sizes = curvature, decay, tuple(sizes)
+        self.curvature, self.decay, self._sizes, self._heaviest = curvature, decay, tuple(sizes), heaviest
         self.register_buffer("s", torch.zeros(codebooks.shape, dtype=torch.float64))
         self.register_buffer("t", torch.zeros(*codebooks.shape[:2], 1, dtype=torch.float64))
         self.restart(codebooks)
@@ -143,7 +147,7 @@ class MovingMidpoints(nn.Module):
     def update(self, codebooks: Tensor, codes: Tensor, residuals: list[Tensor], weights: Tensor) -> None:
         """Move ``codebooks`` in place. ``codes (n, N)``, ``N`` residuals ``(n, d)``, ``weights (n, N)``."""
         sums = [
-            midpoints.sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i])
+            midpoints.sums(r, codes[:, i], codebooks.shape[1], self.curvature, weights[:, i], self._heaviest)
             for i, r in enumerate(residuals)
         ]
         s = distributed.mean_(torch.stack([s for s, _ in sums]))

@@ -1,6 +1,7 @@
 """The residual quantizer: a vector becomes a tuple of codes and the vector that the codes decode to."""
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self, get_args
@@ -26,7 +27,15 @@ from ghrq.quantizer.kinds import ELSEWHERE, FEW_CODES, KINDS, Kind, Update, chos
 from ghrq.quantizer.learner import Learner
 from ghrq.quantizer.refit import refined_codebooks
 from ghrq.quantizer.routes import Commitment, Gradient, Units
-from ghrq.quantizer.scale import FAST_DECAY, OVERSHOOT, SLOW_DECAY, EncoderMean, EncoderScale, target_radius
+from ghrq.quantizer.scale import (
+    FAST_DECAY,
+    OVERSHOOT,
+    SLOW_DECAY,
+    EncoderMean,
+    EncoderScale,
+    heaviest_weight,
+    target_radius,
+)
 from ghrq.quantizer.start import kmeans_codebooks
 from ghrq.system import distributed
 from ghrq.system.checks import (
@@ -40,6 +49,9 @@ from ghrq.system.checks import (
     stage_sizes,
 )
 from ghrq.system.pretrained import Format, Pretrained
+
+# A start warns if more of its vectors lie near the boundary.
+_FAR_SHARE = 0.1
 
 
 class ResidualQuantizer(Learner, Pretrained):
@@ -198,7 +210,8 @@ class ResidualQuantizer(Learner, Pretrained):
         )
         self._told_outside = moving  # moving midpoints are always inside, if on the edge
         self.usage = Usage(sizes, decay)
-        self.midpoints = MovingMidpoints(codebooks, sizes, self.curvature, decay) if moving else None
+        heaviest = heaviest_weight(self.radius) if self.units == "encoder" else math.inf
+        self.midpoints = MovingMidpoints(codebooks, sizes, self.curvature, decay, heaviest) if moving else None
         pace = (SLOW_DECAY,) if self.units == "ball" else (FAST_DECAY, OVERSHOOT)
         self.scale = None
         if self.radius is not None and self.learned is None:
@@ -249,10 +262,12 @@ class ResidualQuantizer(Learner, Pretrained):
         if self.scale is not None:
             self.scale.unlimit()
         r, gap = self._to_ball(v)
-        if self.curvature > 0.0 and float(gap.median()) < 1.0 - BOUNDARY_RADIUS**2:
+        beyond = float((gap < 1.0 - BOUNDARY_RADIUS**2).float().mean()) if self.curvature > 0.0 else 0.0
+        if beyond > _FAR_SHARE:
+            remedy = "scale them down, or set a radius" if self.radius is None else "set a lower radius"
             warnings.warn(
-                f"most of these vectors lie beyond radius {BOUNDARY_RADIUS} of the ball, where few codes serve all: "
-                "scale them down, or set a radius (that of calibrated is 0.15)",
+                f"{beyond:.0%} of these vectors lie beyond radius {BOUNDARY_RADIUS} of the ball, where few codes serve "
+                f"all: {remedy} (that of calibrated is 0.15)",
                 stacklevel=3,  # past the decorator
             )
         space = self.curvature, self.aggregation

@@ -20,6 +20,13 @@ FAST_DECAY = 0.9
 # the average as at most _RISE times that.
 OVERSHOOT, _RISE = 2.0, 5.0
 
+# Where most vectors are tiny beside the others (silence, empty background), their median says nothing of these: this
+# share of the vectors is at most _TAIL times as long as what is taken to the target radius.
+_SHARE, _TAIL = 0.99, 4.0
+
+# A single row counts in a midpoint as at most this many at the target radius.
+_OUTWEIGHS = 8.0
+
 # Longer vectors count as this long: the multiplier and its inverse are float32.
 _LONGEST = 1e30
 
@@ -50,19 +57,29 @@ def target_radius(
     return radius
 
 
+def heaviest_weight(radius: float | None) -> float:
+    """The largest λ of a point among those whose midpoint a code is: some times that at the target ``radius``."""
+    return math.inf if radius is None else _OUTWEIGHS * 2.0 / (1.0 - radius**2)
+
+
 def fitting_scale(
     v: Tensor, weights: Tensor, radius: float, curvature: float = 1.0, least: Tensor | float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """The multiplier ``()`` that takes the median of tangent vectors ``v (n, d)`` to ``radius``, and if there is one.
 
-    Rows of ``weights (n,)`` 0 do not count; there is none if the median norm is not above ``least``.
+    It is less where the median is less than a quarter of the 99th percentile, which would come to the boundary. Rows of
+    ``weights (n,)`` 0 do not count; there is none if that length is not above ``least``.
     """
     norms = torch.linalg.vector_norm(v.detach().float(), dim=-1)
     if not numerics.below(norms, 1e15):  # the squares may overflow in float32
         norms = numerics.norm(v.detach()).squeeze(-1).clamp(max=_LONGEST).float()
-    median = torch.where(weights > 0, norms, torch.nan).nanmedian()
-    wanted = math.atanh(radius) / math.sqrt(curvature) / median
-    return wanted, (median > least) & wanted.isfinite()
+    counts = weights > 0
+    length = torch.where(counts, norms, torch.nan).nanmedian()
+    if len(norms):
+        tail = torch.where(counts, norms, length).kthvalue(math.ceil(_SHARE * len(norms))).values
+        length = torch.maximum(length, tail / _TAIL)
+    wanted = math.atanh(radius) / math.sqrt(curvature) / length
+    return wanted, (length > least) & wanted.isfinite()
 
 
 class MovingAverage(nn.Module):
