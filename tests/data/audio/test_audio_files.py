@@ -72,13 +72,25 @@ def test_other_files_are_refused(tmp_path, content):
         read(path)
 
 
-@pytest.mark.parametrize("form", ["wav", "flac", "ogg"])
-def test_a_cut_file_is_refused(tmp_path, form):
-    path = tmp_path / f"a.{form}"
-    soundfile.write(path, tone(50_000), 16_000)
+@pytest.mark.parametrize("form", ["wav", "flac", "ogg", "opus", "aiff", "au", "w64", "caf", "rf64"])
+@pytest.mark.parametrize("kept", [0.5, 0.99])
+def test_a_cut_file_is_refused(tmp_path, form, kept):
+    path, kinds = tmp_path / f"a.{form}", {"rf64": "RF64", "opus": "OGG"}
+    soundfile.write(path, tone(50_000), 16_000, format=kinds.get(form), subtype="OPUS" if form == "opus" else None)
+    assert len(read(path)) == 50_000
     content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
+    path.write_bytes(content[: int(len(content) * kept)])
     with pytest.raises(UserError, match=r"cut off|cannot be read"):
+        read(path)
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_an_ogg_file_that_ends_with_a_whole_page_is_cut_too(tmp_path, subtype):
+    path = tmp_path / "a.ogg"
+    soundfile.write(path, tone(50_000), 16_000, format="OGG", subtype=subtype)
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(b"OggS")])
+    with pytest.raises(UserError, match="cut off .its end is missing.: copy it again"):
         read(path)
 
 

@@ -38,9 +38,16 @@ _REMEDY = "it is damaged or no audio file; convert it to WAV or FLAC first"
 # Formats of which the length is estimated from the size of the file.
 _ESTIMATED = ("MP3", "MPEG")
 
-# How libsndfile tells that a file is shorter than its header says. Programs that write to a pipe claim 2³¹ or more.
-_SHORTER, _UNKNOWN = re.compile(r"^data *: (\d+) \(should be (\d+)\)", re.MULTILINE), 2**31 - 2**16
-_UNEXPECTED_END = "Ogg: Junk after the last page"
+# How libsndfile tells that a file is shorter than its header says, in WAV, AIFF, AU, W64 and RF64.
+_SHORTER = re.compile(r"^ *(?:data|SSND|Data Size|riff|Riff size) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
+
+# Programs that write to a pipe claim 2³¹ bytes or more.
+_UNKNOWN = 2**31 - 2**16
+
+# Of Ogg: what libsndfile says if a page is not whole. A page is a header of 27 bytes, then so many sizes as its last byte
+# says, then parts of these sizes: 65,307 bytes at most. Byte 5 has a flag of the last page of a stream.
+_UNEXPECTED_END, _PAGE, _PAGE_HEADER, _TAIL = "Ogg: Junk after the last page", b"OggS", 27, 2**17
+_FLAGS, _LAST = 5, 4
 
 
 class AudioFile:
@@ -90,8 +97,19 @@ class AudioFile:
         for claimed, there in _SHORTER.findall(told):
             if int(there) < int(claimed) < _UNKNOWN:
                 raise self._cut(f"{int(there):,} of {int(claimed):,} bytes are there")
-        if _UNEXPECTED_END in told:
+        if _UNEXPECTED_END in told or (self._file.format == "OGG" and not self._ends()):
             raise self._cut("its end is missing")
+
+    def _ends(self) -> bool:
+        """Whether the last page of an Ogg file is whole, and the last one of its stream."""
+        with self._input.reading("audio", _REMEDY), Path(self.path).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            tail = file.read()
+        page = tail[max(0, tail.rfind(_PAGE)) :]
+        if len(page) < _PAGE_HEADER:
+            return False
+        first = _PAGE_HEADER + page[_PAGE_HEADER - 1]
+        return len(page) >= first + sum(page[_PAGE_HEADER:first]) and bool(page[_FLAGS] & _LAST)
 
     def _cut(self, how: str) -> UserError:
         return UserError(f"{self.path} is cut off ({how}): copy it again, or convert what there is to a new file")
