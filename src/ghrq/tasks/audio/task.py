@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from ghrq.data.audio.crops import Crops
-from ghrq.data.audio.speech import DEFAULT, SPLITS, Speech, load_speech
+from ghrq.data.audio.speech import DEFAULT, SPLITS, Speech, check_recordings, load_speech
 from ghrq.metrics.audio import si_sdr
 from ghrq.models.audio_codec import AudioCodec, AudioCodecConfig
 from ghrq.optim import RiemannianAdam
@@ -56,8 +56,8 @@ class Audio(Task):
 
     @classmethod
     def check(cls, recipe: AudioRecipe) -> None:
-        """The recordings are there, and the crops that training starts from are enough for the codes."""
-        _load(recipe.data.source)
+        """The recordings are there and undamaged, and the crops that training starts from are enough for the codes."""
+        _check_recordings(recipe.data.source)
         if recipe.start:
             _trained(recipe)
             if recipe.optimizer.unquantized:
@@ -65,6 +65,7 @@ class Audio(Task):
                     f"start = {recipe.start}: the network is trained already, so optimizer.unquantized="
                     f"{recipe.optimizer.unquantized} steps without its quantizer would harm it: set it to 0"
                 )
+            return  # with its codes
         if recipe.quantizer.start == "random":
             return
         codec, o = recipe.codec, recipe.optimizer
@@ -222,3 +223,9 @@ def _trained(recipe: AudioRecipe) -> AudioCodec:
 def _load(source: str) -> Speech:
     """The runs of a study share the list of recordings."""
     return load_speech(source)
+
+
+@lru_cache(maxsize=2)
+def _check_recordings(source: str) -> None:
+    """The runs of a study need it once."""
+    check_recordings(_load(source))
