@@ -133,6 +133,18 @@ def test_too_few_crops_to_start_from(voices: Path) -> None:
     Audio.check(small(voices, "optimizer.start_crops=1", "quantizer.start=random"))
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("quantizer.num_stages=65", "^quantizer.num_stages=65: files of codes hold 64 at most$"),
+        ("codec.sample_rate=500", "codec.sample_rate = 500: expected greater than or equal to 1000$"),
+    ],
+)
+def test_sizes_that_no_file_can_hold_are_not_trained(voices: Path, setting: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        Audio.check(small(voices, setting))
+
+
 def test_a_trained_codec_needs_no_crops_to_start_from(tmp_path: Path, voices: Path) -> None:
     recipe = small(voices)
     codec = AudioCodec(AudioCodecConfig(**recipe.codec.model_dump(), quantizer=recipe.quantizer))
