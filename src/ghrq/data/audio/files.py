@@ -44,8 +44,8 @@ _SHORTER = re.compile(r"^ *(?:data|SSND|Data Size|riff|Riff size) *: (\d+) \(sho
 # Programs that write to a pipe claim 2³¹ bytes or more.
 _UNKNOWN = 2**31 - 2**16
 
-# Of Ogg: what libsndfile says if a page is not whole. A page is a header of 27 bytes, then so many sizes as its last byte
-# says, then parts of these sizes: 65,307 bytes at most. Byte 5 has a flag of the last page of a stream.
+# Of Ogg: what libsndfile says if a page is not whole. A page is a header of 27 bytes, then so many sizes as the last of
+# them says, then parts of these sizes: 65,307 bytes at most. Byte 5 has a flag of the last page of a stream.
 _UNEXPECTED_END, _PAGE, _PAGE_HEADER, _TAIL = "Ogg: Junk after the last page", b"OggS", 27, 2**17
 _FLAGS, _LAST = 5, 4
 
@@ -145,12 +145,21 @@ def check_format(what: str, rate: int, channels: int) -> None:
         raise UserError(f"{what} has {channels:,} channels, expected 1 to {MOST_CHANNELS}: split it into several files")
 
 
-def check_writable(path: Path, channels: int, frames: int) -> None:
-    """Raise an error if a file with the extension of ``path`` cannot hold such a sound."""
+def check_writable(path: Path, rate: int, channels: int, frames: int) -> None:
+    """Raise an error if a file with the extension of ``path`` is not written, or cannot hold such a sound."""
+    if path.suffix.lower() not in WRITTEN:
+        raise UserError(f"{path} cannot be written: expected a name that ends in {', '.join(WRITTEN)}")
+    if path.suffix.lower() == ".flac" and not flac_holds(rate):
+        raise UserError(f"{path}: a FLAC file cannot have the rate {rate:,} Hz of the sound: name a .wav file")
     if path.suffix.lower() == ".flac" and channels > 8:
         raise UserError(f"{path}: a FLAC file has at most 8 channels, the sound has {channels}: name a .wav file")
     if path.suffix.lower() == ".flac" and not frames:  # libsndfile would write nothing at all
         raise UserError(f"{path}: a FLAC file has at least one sample, the sound has none: name a .wav file")
+
+
+def flac_holds(rate: int) -> bool:
+    """Whether a FLAC file can have this sample rate."""
+    return rate < 2**16 or (rate % 10 == 0 and rate < 10 * 2**16)
 
 
 @contextmanager
@@ -160,7 +169,7 @@ def writing(path: Path, rate: int, channels: int, frames: int) -> Iterator[Calla
     It returns how many samples were above full scale, and are cut to it. The file is complete or not there.
     """
     soundfile: Any = require("soundfile", "audio")
-    check_writable(path, channels, frames)
+    check_writable(path, rate, channels, frames)
     form = path.suffix[1:].upper()
     if form == "WAV" and 2 * frames * channels > _LARGEST_WAV:
         form = "RF64"
