@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from ghrq.models.audio_files import decode_file, encode_file
 from ghrq.models.bitstream import reading
+from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
 from small_codec import small_codec, speech_like
 
 
@@ -83,10 +86,47 @@ def test_a_part_is_that_of_the_whole(codec, rate):
         assert codec("decode", "a.ghrq", "c.wav", "--from", start, "--to", stop, "--force")[0] == 0
         part, expected = soundfile.read("c.wav")[0], whole[round(start * rate) : round(stop * rate)]
         np.testing.assert_allclose(part, expected, atol=3 / 2**15)
-    for wrong in (("--from", 9), ("--from", 3, "--to", 2), ("--from", -1)):
+    for wrong in (("--from", 9), ("--from", 3, "--to", 2), ("--from", -1), ("--from", 1, "--to", 1.00001)):
         code, _, err = codec("decode", "a.ghrq", "d.wav", *wrong)
         assert code == 2
         assert "--from" in err
+
+
+def test_a_folder_is_not_taken_for_the_model_that_ships(codec, ghrq, tmp_path):
+    from ghrq.models import AudioCodec
+
+    shipped = AudioCodec.from_pretrained("speech-16k").fingerprint
+    sound("a.wav", 900)
+    small_codec().save_pretrained(tmp_path / "speech-16k")
+    assert ghrq("codec", "encode", "a.wav", "a.ghrq")[0] == 0
+    assert ghrq("codec", "encode", "a.wav", "b.ghrq", "--model", "speech-16k")[0] == 0
+    with reading(tmp_path / "a.ghrq") as a, reading(tmp_path / "b.ghrq") as b:
+        assert shipped.startswith(a.header.fingerprint.hex())
+        assert small_codec().fingerprint.startswith(b.header.fingerprint.hex()), "which was named"
+
+
+def test_python_does_not_replace_its_input(tmp_path):
+    sound(tmp_path / "a.wav", 900)
+    (tmp_path / "link.wav").symlink_to("a.wav")
+    before, small = (tmp_path / "a.wav").read_bytes(), small_codec()
+    for out in ("a.wav", "link.wav"):
+        with pytest.raises(UserError, match="would overwrite the input"):
+            encode_file(small, tmp_path / "a.wav", tmp_path / out, Progress())
+    assert (tmp_path / "a.wav").read_bytes() == before
+    encode_file(small, tmp_path / "a.wav", tmp_path / "b.wav", Progress())
+    with pytest.raises(UserError, match="would overwrite the input"):
+        decode_file(small, tmp_path / "b.wav", tmp_path / "b.wav", Progress())
+
+
+def test_a_recipe_of_another_task_and_a_wide_beam_are_refused(ghrq, tmp_path):
+    code, _, err = ghrq("codec", "train", tmp_path, "--recipe", "wordnet/demo", "--out", "run")
+    assert (code, err) == (
+        2,
+        "error: wordnet/demo is a recipe of the task 'wordnet': name one of audio (ghrq recipes)\n",
+    )
+    code, _, err = ghrq("codec", "encode", "a.wav", "a.ghrq", "--beam", 1025)
+    assert code == 2
+    assert "1024" in err
 
 
 def test_fewer_stages_by_trimming_or_decoding(codec, ghrq):

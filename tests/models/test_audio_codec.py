@@ -5,6 +5,7 @@ import torch
 
 from ghrq.models import AudioCodec
 from ghrq.models.audio_codec import AudioCodecConfig
+from ghrq.models.bitstream import Header, reading
 from ghrq.models.compact import compact, expand
 from ghrq.nets.frame_codec import FrameCodecConfig
 from ghrq.nets.seanet import SeanetConfig
@@ -48,6 +49,40 @@ def test_any_length(codec, samples):
     wave = codec.decode(codes, length=samples)
     assert wave.shape == (samples,)
     assert wave.isfinite().all()
+
+
+@pytest.mark.parametrize("samples", [0, 400])
+def test_stages_and_beam_are_checked_for_any_sound(codec, samples):
+    for wrong in ({"stages": 4}, {"stages": 0}, {"stages": -1}, {"stages": 1.5}, {"beam": 0}, {"beam": 2.5}):
+        (name,) = wrong
+        with pytest.raises(ValueError, match=f"^{name} must be "):
+            codec.encode(torch.zeros(samples), **wrong)
+        with pytest.raises(ValueError, match=f"^{name} must be "):
+            codec.stream(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ({"sample_rate": 999}, "greater than or equal to 1000"),
+        ({"sample_rate": 768_001}, "less than or equal to 768000"),
+        ({"frame": FrameCodecConfig(hop=32_768)}, "frame of at most 65,535 samples"),
+        ({"quantizer": QuantizerConfig(num_stages=65)}, "num_stages=65: files of codes hold 64 at most"),
+        ({"quantizer": QuantizerConfig(codebook_size=65_537)}, "codebook_size=65537: files of codes hold 65,536"),
+    ],
+)
+def test_a_codec_whose_codes_no_file_can_hold_is_refused(sizes, told):
+    with pytest.raises(ValueError, match=told):
+        AudioCodecConfig(**sizes)
+
+
+def test_the_largest_sizes_fit_into_a_file(tmp_path):
+    quantizer = QuantizerConfig(codebook_size=65_536, num_stages=64)
+    config = AudioCodecConfig(sample_rate=768_000, frame=FrameCodecConfig(hop=32_767), quantizer=quantizer)
+    header = Header(config.quantizer.num_stages, 1, 768_000, 0, config.sample_rate, config.hop, config.codes, bytes(8))
+    (tmp_path / "a.ghrq").write_bytes(header.pack())
+    with reading(tmp_path / "a.ghrq") as reader:
+        assert reader.header == header
 
 
 def test_more_stages_are_closer(codec):

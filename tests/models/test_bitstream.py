@@ -184,10 +184,24 @@ def test_other_files_and_other_versions(codec, tmp_path, stereo):
         read(tmp_path / "c.ghrq", codec)
     content = bytearray(stereo[0].read_bytes())
     content[4] = 2
-    content[HEADER_BYTES - 4 : HEADER_BYTES] = struct.pack("<I", zlib.crc32(content[: HEADER_BYTES - 4]))
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="version 2 of the format, this ghrq reads 1: update"):
-        read(path, codec)
+    for newer in (content, content[:20]):  # whose header may be another one
+        path.write_bytes(newer)
+        with pytest.raises(UserError, match=r"version 2 of the format, this ghrq reads 1: update .* copy it again"):
+            read(path, codec)
+    content[4] = 0
+    for checksum in (bytes(4), struct.pack("<I", zlib.crc32(content[: HEADER_BYTES - 4]))):
+        content[HEADER_BYTES - 4 : HEADER_BYTES] = checksum
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="is damaged"):
+            read(path, codec)
+
+
+def test_a_file_is_not_trimmed_onto_itself(stereo):
+    path, _, _ = stereo
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"would overwrite the input .*a\.ghrq: give the output another name"):
+        trim(path, path, 1)
+    assert path.read_bytes() == before
 
 
 def test_a_header_is_as_documented():

@@ -1,5 +1,6 @@
 """The listening page, opened and played in a real browser."""
 
+import io
 import math
 import re
 import shutil
@@ -49,6 +50,14 @@ def test_no_sound_is_refused(tmp_path):
         with pytest.raises(UserError, match=rf"a\.wav has no sound from second {start:g} on: it has 0\.01 s"):
             write_page(small_codec(), sound, tmp_path / "page.html", Progress(), start=start)
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_rate_that_flac_has_not_is_heard_at_another(tmp_path):
+    sound = tmp_path / "a.wav"
+    soundfile.write(sound, speech_like(30_000).numpy(), 768_000)
+    heard = write_page(small_codec(), sound, tmp_path / "page.html", Progress())
+    assert heard.seconds == pytest.approx(30_000 / 768_000, abs=1e-4)
+    assert soundfile.info(io.BytesIO(heard.versions[0].sound)).samplerate == 48_000
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,10 @@ def test_absurd_sizes_are_a_value_error(make: Callable[[], Any]) -> None:
 
 
 def test_an_allocator_without_memory_is_one_line(ghrq, monkeypatch: pytest.MonkeyPatch) -> None:
-    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 bytes\nstack")):
+    for error in (
+        MemoryError(),
+        *map(RuntimeError, ("DefaultCPUAllocator: can't allocate memory: 1 bytes\nstack", "std::bad_alloc")),
+    ):
         monkeypatch.setattr("ghrq.recipes.shipped", lambda error=error: (_ for _ in ()).throw(error))
         code, _, err = ghrq("recipes")
         assert (code, err.count("\n")) == (1, 1)

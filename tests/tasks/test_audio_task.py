@@ -4,21 +4,27 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 from small_audio import SMALL, small, write_voices
 
+from ghrq.data.audio.speech import Recording
 from ghrq.models import AudioCodec
+from ghrq.models.audio_codec import AudioCodecConfig
 from ghrq.quantizer.diagnosis import Diagnosis
 from ghrq.report.study import write_report
 from ghrq.system.errors import UserError
+from ghrq.system.progress import Progress
 from ghrq.tasks.audio import Audio
-from ghrq.tasks.audio.evaluation import depths_of
+from ghrq.tasks.audio.evaluation import depths_of, fit_tables
 from ghrq.tasks.audio.health import Health, signs_of_collapse
 from ghrq.tasks.audio.losses import SoundLoss
 from ghrq.tasks.audio.recipe import Weights
 from ghrq.training.study import Outcome
 from ghrq.training.train import train
+from small_codec import small_codec, speech_like
 
 HEALTHY = Diagnosis(
     residual_error=[1.0, 0.5, 0.3],
@@ -125,6 +131,46 @@ def test_too_few_crops_to_start_from(voices: Path) -> None:
     with pytest.raises(UserError, match="start_crops=1 give 12 vectors"):
         Audio.check(small(voices, "optimizer.start_crops=1"))
     Audio.check(small(voices, "optimizer.start_crops=1", "quantizer.start=random"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("quantizer.num_stages=65", "^quantizer.num_stages=65: files of codes hold 64 at most$"),
+        ("codec.sample_rate=500", "codec.sample_rate = 500: expected greater than or equal to 1000$"),
+    ],
+)
+def test_sizes_that_no_file_can_hold_are_not_trained(voices: Path, setting: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        Audio.check(small(voices, setting))
+
+
+def test_a_trained_codec_needs_no_crops_to_start_from(tmp_path: Path, voices: Path) -> None:
+    recipe = small(voices)
+    codec = AudioCodec(AudioCodecConfig(**recipe.codec.model_dump(), quantizer=recipe.quantizer))
+    codec.save_pretrained(tmp_path / "codec")
+    Audio.check(small(voices, f"start={tmp_path / 'codec'}", "optimizer.start_crops=1"))
+
+
+def test_a_damaged_recording_is_found_before_training(tmp_path: Path) -> None:
+    voices = write_voices(tmp_path / "voices", files=1)
+    soundfile.write(voices / "speaker0" / "0.wav", np.array([0.1, np.nan]), 16_000, "FLOAT")
+    with pytest.raises(UserError, match=r"speaker0/0\.wav: sample 1 .* is nan"):
+        train(small(voices), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("seconds", "frames"), [(0.0, 0), (0.5, 100), (2.5, 400), (100.0, 600)])
+def test_long_recordings_give_tables_too(tmp_path: Path, seconds: float, frames: int) -> None:
+    codec, recordings, seen = small_codec(), [], []
+    for number in range(3):
+        soundfile.write(tmp_path / f"{number}.wav", speech_like(8000, number).numpy(), 8000)
+        recordings.append(Recording(tmp_path / f"{number}.wav", 8000, 8000))
+    codec.tables.fit = lambda codes: seen.extend(codes)
+    fit_tables(codec, recordings, seconds, 1, Progress())
+    assert sum(map(len, seen)) == pytest.approx(frames, abs=2), "200 frames a second"
+    whole = codec.encode(speech_like(8000, 0), beam=1).numpy()
+    assert all((codes == whole[: len(codes)]).mean() > 0.9 for codes in seen[:1])
 
 
 def test_a_codec_to_go_on_from_that_is_not_there(voices: Path, tmp_path: Path) -> None:

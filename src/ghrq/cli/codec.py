@@ -20,14 +20,18 @@ SHIPPED = "speech-16k"
 _FORMAT = ".ghrq"
 
 # How many candidates the search for codes keeps. 4 sounds a little better, at about a quarter of the speed.
-_BEAM = 1
+_BEAM, _WIDEST = 1, 1024
 
 # It begins with nothing, as a user does: audio/speech goes on from a codec that is trained already.
 _RECIPE = "audio/speech-first"
 
 _Model = Annotated[
-    str,
-    typer.Option(metavar="MODEL", help="A folder of an audio codec or of an audio run, or a name on the Hub."),
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="A folder of an audio codec or of an audio run, or a name on the Hub; by default "
+        f"{SHIPPED}, which comes with ghrq.",
+    ),
 ]
 
 app = typer.Typer(
@@ -49,8 +53,8 @@ def encode(
     stages: Annotated[
         int | None, typer.Option(help="Codes of a frame, from 1: fewer are smaller and coarser. By default all.")
     ] = None,
-    model: _Model = SHIPPED,
-    beam: Annotated[int, typer.Option(min=1, help="Search: more is slower and a little better.")] = _BEAM,
+    model: _Model = None,
+    beam: Annotated[int, typer.Option(min=1, max=_WIDEST, help="Search: more is slower and a little better.")] = _BEAM,
     force: Force = False,
 ) -> None:
     """Encode an audio file. Each channel is coded by itself.
@@ -77,7 +81,7 @@ def decode(
     stages: Annotated[int | None, typer.Option(help="Codes of a frame to use, from 1; by default all.")] = None,
     start: Annotated[float, typer.Option("--from", metavar="SECONDS", help="Decode from here on.")] = 0.0,
     stop: Annotated[float | None, typer.Option("--to", metavar="SECONDS", help="Decode up to here.")] = None,
-    model: _Model = SHIPPED,
+    model: _Model = None,
     force: Force = False,
 ) -> None:
     """Decode a .ghrq file to an audio file of the original's rate, channels and length.
@@ -168,9 +172,14 @@ def train(
       ghrq codec encode talk.wav talk.ghrq --model runs/mine
     """  # noqa: D301
     from ghrq.cli.experiments import train as train_recipe
+    from ghrq.tasks.audio.recipe import AudioRecipe
+    from ghrq.training.recipe import load_recipe
 
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: name that of your recordings")
+    chosen = load_recipe(recipe)
+    if not isinstance(chosen, AudioRecipe):
+        raise UserError(f"{recipe} is a recipe of the task '{chosen.task}': name one of audio (ghrq recipes)")
     train_recipe(recipe, [f"data.source={folder.absolute()}", *(override or [])], out)
     print(f"next: {shell('ghrq', 'codec', 'encode', 'IN', 'OUT.ghrq', '--model', out)}")
 
@@ -181,8 +190,8 @@ def listen(
     out: Annotated[Path, out_option("The page, .html: one file that needs nothing but a browser.")],
     seconds: Annotated[float, typer.Option(min=0.1, help="Of the sound, from --from on, at most.")] = 20.0,
     start: Annotated[float, typer.Option("--from", metavar="SECONDS", min=0.0, help="Begin here.")] = 0.0,
-    model: _Model = SHIPPED,
-    beam: Annotated[int, typer.Option(min=1, help="As for encode.")] = _BEAM,
+    model: _Model = None,
+    beam: Annotated[int, typer.Option(min=1, max=_WIDEST, help="As for encode.")] = _BEAM,
     force: Force = False,
 ) -> None:
     """Write a page on which to hear the original and the decoded sound at every depth, and to test yourself blindly.
@@ -208,11 +217,13 @@ def _check(out: Path, formats: tuple[str, ...], given: Path, force: bool) -> Non
     check_output(out, formats, [given], replace=force)
 
 
-def _codec(model: str) -> "AudioCodec":
-    """The codec in a model folder, of a run, or by its name."""
+def _codec(model: str | None) -> "AudioCodec":
+    """The codec in a model folder, of a run, or by its name; by default the shipped one, whatever folders there are."""
     from ghrq.cli.models import load_model
-    from ghrq.models.audio_codec import AudioCodec
+    from ghrq.models.audio_codec import SHIPPED_CODECS, AudioCodec
 
+    if model is None:
+        return AudioCodec.from_pretrained(SHIPPED_CODECS / SHIPPED)
     path = Path(model)
     if path.is_dir() and not (path / "config.json").is_file():
         return load_model(path, AudioCodec, "audio", "codec")

@@ -26,9 +26,7 @@ def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Pat
     if formats is not None and path.suffix.lower() not in formats:
         raise UserError(f"cannot tell the format of {path}: expected a name that ends in {', '.join(formats)}")
     target = files.link_target(path)
-    for given in inputs:
-        if Path(os.path.realpath(given)).is_relative_to(os.path.realpath(path)):  # the same, or in it
-            raise UserError(f"{path} would overwrite the input {given}: give the output another name")
+    check_not_input(path, inputs)
     if formats is not None and path.is_dir():
         raise UserError(f"{path} is a folder: give the output the name of a file")
     if formats is None and path.is_file():
@@ -40,6 +38,13 @@ def check_output(path: Path, formats: Sequence[str] | None, inputs: Sequence[Pat
         tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
         raise UserError(f"cannot write {path} ({error.strerror}): give --out a folder you may write to") from error
+
+
+def check_not_input(path: Path, inputs: Sequence[Path]) -> None:
+    """Raise an error if writing ``path`` would overwrite one of the ``inputs``: it is the same, or a folder around."""
+    for given in inputs:
+        if Path(os.path.realpath(given)).is_relative_to(os.path.realpath(path)):
+            raise UserError(f"{path} would overwrite the input {given}: give the output another name")
 
 
 def check_page(path: Path, inputs: Sequence[Path] = ()) -> None:

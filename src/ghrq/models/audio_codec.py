@@ -2,14 +2,14 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from ghrq.data.audio.files import LOUDEST
+from ghrq.data.audio.files import HIGHEST_RATE, LOUDEST, LOWEST_RATE
 from ghrq.models.code_tables import CodeTables
 from ghrq.models.compact import compact, expand
 from ghrq.nets.context import Context
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 Architecture = Literal["frame", "seanet"]
 
+MOST_STAGES, LONGEST_HOP, MOST_CODES = 64, 2**16 - 1, 2**16
+"""What a file of codes can hold, see :mod:`ghrq.models.bitstream`."""
+
+SHIPPED_CODECS = Path(__file__).parent / "shipped"
+"""The folder of the codecs that come with ghrq, by name."""
+
 # Of the names of statistics from which codes learn.
 _LEARNING = ("quantizer.usage.", "quantizer.midpoints.")
 
@@ -32,7 +38,7 @@ _LEARNING = ("quantizer.usage.", "quantizer.midpoints.")
 class AudioCodecSizes(Section):
     """What makes an :class:`AudioCodec`, without its quantizer."""
 
-    sample_rate: Positive = 16_000
+    sample_rate: Annotated[int, Field(ge=LOWEST_RATE, le=HIGHEST_RATE)] = 16_000
     architecture: Architecture = "frame"
     """``frame``: small and fast, starts as a transform codec. ``seanet``: the paper's, for a GPU."""
     dim: Positive = 64
@@ -47,6 +53,12 @@ class AudioCodecSizes(Section):
         """Samples of a frame."""
         return math.prod(self.seanet.strides) if self.architecture == "seanet" else MERGED * self.frame.hop
 
+    @model_validator(mode="after")
+    def _fits_files(self) -> Self:
+        if self.hop > LONGEST_HOP:
+            raise ValueError(f"a frame of at most {LONGEST_HOP:,} samples, which its files can hold, not {self.hop:,}")
+        return self
+
 
 class AudioCodecConfig(AudioCodecSizes):
     """What makes an :class:`AudioCodec`."""
@@ -55,12 +67,15 @@ class AudioCodecConfig(AudioCodecSizes):
 
     @field_validator("quantizer")
     @classmethod
-    def _equal_stages(cls, quantizer: QuantizerConfig) -> QuantizerConfig:
+    def _named_by_files(cls, quantizer: QuantizerConfig) -> QuantizerConfig:
         if not isinstance(quantizer.codebook_size, int):
             raise ValueError(
                 f"codebook_size={quantizer.codebook_size}: the stages of an audio codec have one size, which its files "
                 "name"
             )
+        for key, most in (("num_stages", MOST_STAGES), ("codebook_size", MOST_CODES)):
+            if getattr(quantizer, key) > most:
+                raise ValueError(f"{key}={getattr(quantizer, key)}: files of codes hold {most:,} at most")
         return quantizer
 
     @property
@@ -84,7 +99,7 @@ class AudioCodec(nn.Module, Pretrained):
     Config = AudioCodecConfig
     config: AudioCodecConfig
     _format = Format("ghrq-audio-codec", "audio codec")
-    _shipped = Path(__file__).parent / "shipped"
+    _shipped = SHIPPED_CODECS
 
     def __init__(self, config: AudioCodecConfig) -> None:
         super().__init__()
@@ -146,7 +161,8 @@ class AudioCodec(nn.Module, Pretrained):
         :meth:`ghrq.quantizer.coder.Coder.encode`; 1 is the fastest.
         """
         check_samples(wave, (1, 2))
-        stages = self.quantizer.num_stages if stages is None else stages
+        stages = check_stages(self, stages)
+        at_least("beam", beam, 1, whole=True)
         if not wave.numel():
             frames = self.frames(wave.shape[-1])
             return torch.zeros(*wave.shape[:-1], frames, stages, dtype=torch.int64, device=wave.device)
@@ -202,6 +218,17 @@ class AudioCodec(nn.Module, Pretrained):
     @property
     def _device(self) -> torch.device:
         return self.quantizer.codebooks.device
+
+
+def check_stages(codec: AudioCodec, wanted: int | None) -> int:
+    """The number of stages: ``wanted``, or all."""
+    most = codec.quantizer.num_stages
+    if wanted is None:
+        return most
+    at_least("stages", wanted, 1, whole=True)
+    if wanted > most:
+        raise ValueError(f"stages must be at most {most}, those of the codec, got {wanted}")
+    return wanted
 
 
 def check_samples(wave: Tensor, dimensions: tuple[int, ...]) -> None:

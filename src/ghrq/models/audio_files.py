@@ -13,6 +13,7 @@ from torch import Tensor
 from ghrq.data.audio import files
 from ghrq.data.audio.files import AudioFile, Samples
 from ghrq.data.audio.resample import Resampler
+from ghrq.data.outputs import check_not_input
 from ghrq.models import bitstream
 from ghrq.models.audio_codec import AudioCodec
 from ghrq.models.audio_stream import BLOCK, DecodeStream, EncodeStream
@@ -51,9 +52,10 @@ def encode_file(
 ) -> Header:
     """Write the codes of an audio file to ``out``; ``stages`` and ``beam`` as in :meth:`AudioCodec.encode`.
 
-    A file that is there is replaced.
+    A file that is there is replaced, but not the sound itself.
     """
     path, out = Path(path), Path(out)
+    check_not_input(out, [path])
     stages = _checked(stages, codec.quantizer.num_stages, "the model")
     with AudioFile(path) as audio:
         header = bitstream.header_of(codec, stages, audio.channels, audio.rate)
@@ -84,13 +86,14 @@ def decode_file(
 ) -> Decoded:
     """Write the sound of a ``.ghrq`` file to ``out``, at its own rate and length; or a ``part`` of it.
 
-    A file that is there is replaced.
+    A file that is there is replaced, but not the one with the codes.
     """
     path, out = Path(path), Path(out)
+    check_not_input(out, [path])
     with bitstream.reading(path) as reader:
         header = reader.header
         start, stop = _range(header, part or Part(), path)
-        files.check_writable(out, header.channels, stop - start)
+        files.check_writable(out, header.rate, header.channels, stop - start)
         done = clipped = 0
         with (
             files.writing(out, header.rate, header.channels, stop - start) as write,
@@ -143,12 +146,15 @@ def _needed(codec: AudioCodec, header: Header, start: int, stop: int) -> range:
 
 def _range(header: Header, part: Part, path: Path) -> tuple[int, int]:
     """The samples of a part."""
+    end = "" if math.isinf(part.stop) else f" and --to {part.stop:g}"
     if not 0.0 <= part.start < part.stop:
-        end = "" if math.isinf(part.stop) else f" and --to {part.stop:g}"
         raise UserError(f"--from {part.start:g}{end}: expected seconds, the first one before the second")
     if part.start > header.seconds or (part.start == header.seconds and header.length):
         raise UserError(f"--from {part.start:g}: {path} has {header.seconds:.2f} s: name an earlier second")
-    return round(part.start * header.rate), min(header.length, round(min(part.stop, header.seconds) * header.rate))
+    start, stop = round(part.start * header.rate), round(min(part.stop, header.seconds) * header.rate)
+    if start == stop and header.length:
+        raise UserError(f"--from {part.start:g}{end}: {path} has no sample there: name seconds that are farther apart")
+    return start, min(header.length, stop)
 
 
 def _checked(stages: int | None, most: int, whose: str) -> int:

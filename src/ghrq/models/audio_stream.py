@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ghrq.models.audio_codec import AudioCodec, check_samples
+from ghrq.models.audio_codec import AudioCodec, check_samples, check_stages
 from ghrq.system.checks import at_least, check_codes, is_tensor
 
 # Frames computed at a time: those around them are a small part of the work then, and the memory is some 100 MB.
@@ -119,7 +119,8 @@ class EncodeStream(_Stream):
         state: StreamState | None = None,
     ) -> None:
         super().__init__(codec, torch.zeros(batch, 0), codec.hop, block, state)
-        self.stages, self.beam = _depth(codec, stages), beam
+        at_least("beam", beam, 1, whole=True)
+        self.stages, self.beam = check_stages(codec, stages), beam
 
     @property
     def latency(self) -> int:
@@ -165,7 +166,7 @@ class DecodeStream(_Stream):
         block: int = BLOCK,
         state: StreamState | None = None,
     ) -> None:
-        empty = torch.zeros(batch, 0, _depth(codec, depth), dtype=torch.int64)
+        empty = torch.zeros(batch, 0, check_stages(codec, depth), dtype=torch.int64)
         super().__init__(codec, empty, 1, block, state)
 
     @property
@@ -193,17 +194,6 @@ class DecodeStream(_Stream):
         hop, device = self.codec.hop, self.codec.quantizer.codebooks.device
         z_hat = self.codec.quantizer.decode(seen.to(device))
         return self.codec.waveform(z_hat)[:, start * hop : stop * hop].cpu()
-
-
-def _depth(codec: AudioCodec, wanted: int | None) -> int:
-    """The number of stages: ``wanted``, or all."""
-    most = codec.quantizer.num_stages
-    if wanted is None:
-        return most
-    at_least("stages", wanted, 1, whole=True)
-    if wanted > most:
-        raise ValueError(f"stages must be at most {most}, those of the codec, got {wanted}")
-    return wanted
 
 
 class Streams(NamedTuple):

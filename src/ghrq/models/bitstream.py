@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ghrq.data.audio.files import check_format
 from ghrq.data.audio.resample import resampled_length
-from ghrq.data.outputs import replacing
-from ghrq.models.audio_codec import AudioCodec
+from ghrq.data.outputs import check_not_input, replacing
+from ghrq.models.audio_codec import MOST_STAGES, AudioCodec
 from ghrq.models.code_tables import Codes, CodeTables
 from ghrq.models.range_coder import STATE_WORDS
 from ghrq.system.errors import UserError
@@ -32,7 +32,7 @@ CHUNK = 500
 """Frames of a chunk: 10 s at 50 frames a second, of which lengths and checksum are 0.4 %."""
 
 FINGERPRINT_BYTES = 8
-_MOST_STAGES, _MOST_FRAMES, _LONGEST = 64, 4096, 2**48
+_MOST_FRAMES, _LONGEST = 4096, 2**48
 
 # magic, version, stages, channels, rate, length, rate of the codec, hop, codes, chunk, fingerprint; then the checksum
 _HEADER = struct.Struct(f"<4sBBHIQIHHH{FINGERPRINT_BYTES}s")
@@ -223,6 +223,11 @@ class BitstreamReader:
         content = self._file.read(HEADER_BYTES)
         if content[:4] != MAGIC[: len(content)] or not content:
             raise UserError(f"{self.path} is not a .ghrq file: it begins otherwise; 'ghrq codec encode' makes one")
+        if len(content) > len(MAGIC) and content[len(MAGIC)] > VERSION:  # its header and checksum may be others
+            raise UserError(
+                f"{self.path} has version {content[len(MAGIC)]} of the format, this ghrq reads {VERSION}: update ghrq "
+                "(or it is damaged: copy it again)"
+            )
         if len(content) < HEADER_BYTES:
             raise self._damaged("it ends within its header")
         fields = content[: _HEADER.size]
@@ -230,11 +235,11 @@ class BitstreamReader:
             raise self._damaged("the checksum of its header is wrong")
         _, version, stages, channels, rate, length, codec_rate, hop, codes, chunk, named = _HEADER.unpack(fields)
         if version != VERSION:
-            raise UserError(f"{self.path} has version {version} of the format, this ghrq reads {VERSION}: update ghrq")
+            raise self._damaged(f"there is no version {version} of the format")
         header = Header(stages, channels, rate, length, codec_rate, hop, codes + 1, named, chunk)
         check_format(str(self.path), rate, channels)
         check_format(f"the codec of {self.path}", codec_rate, 1)
-        if not (1 <= stages <= _MOST_STAGES and 1 <= chunk <= _MOST_FRAMES and hop >= 1 and length < _LONGEST):
+        if not (1 <= stages <= MOST_STAGES and 1 <= chunk <= _MOST_FRAMES and hop >= 1 and length < _LONGEST):
             raise self._damaged(f"{stages} stages, chunks of {chunk} frames of {hop}, {length:,} samples: out of range")
         least = HEADER_BYTES + header.chunks * (_CHECKSUM.size + channels * 2 * (stages + STATE_WORDS))
         if self.size < least:
@@ -299,6 +304,7 @@ def reading(path: Path) -> Iterator[BitstreamReader]:
 
 def trim(path: Path, out: Path, stages: int, advance: Callable[[], None] = lambda: None) -> Header:
     """Write the file with only its first ``stages``: no codec is needed, and what is kept is not encoded again."""
+    check_not_input(out, [path])
     with reading(path) as reader:
         if not 1 <= stages <= reader.header.stages:
             raise UserError(f"--stages {stages}: expected 1 to {reader.header.stages}, the stages of {path}")

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ghrq.data.audio import files as audio_files
 from ghrq.data.audio.files import AudioFile, Samples
+from ghrq.data.audio.resample import Resampler
 from ghrq.models import bitstream
 from ghrq.models.audio_codec import AudioCodec
 from ghrq.models.audio_files import decode_file, encode_file
@@ -31,8 +32,8 @@ _WINDOW, _STEP, _RANGE, _COLOURS = 0.032, 0.01, 80.0, "magma"
 # More seconds than any recording has.
 _LONGEST = 1e9
 
-# A browser plays two channels.
-_CHANNELS = 2
+# A browser plays two channels, in FLAC files. A rate that these cannot have is brought to this one.
+_CHANNELS, _RATE = 2, 48_000
 
 
 class Version(NamedTuple):
@@ -172,7 +173,10 @@ def _clip(sound: Path, start: float, seconds: float) -> tuple[Samples, int]:
         wave = np.concatenate([np.zeros((0, min(audio.channels, _CHANNELS)), np.float32), *parts])
         if not len(wave):
             raise UserError(f"{sound} has no sound from second {start:g} on: it has {done / audio.rate:.2f} s")
-        return np.clip(wave, -1.0, 1.0), audio.rate
+        rate = audio.rate
+        if not audio_files.flac_holds(rate):
+            wave, rate = Resampler(rate, _RATE, wave.shape[1]).push(wave, last=True), _RATE
+        return np.clip(wave, -1.0, 1.0), rate
 
 
 def _write(path: Path, wave: Samples, rate: int) -> None:

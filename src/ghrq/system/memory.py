@@ -15,6 +15,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT, _BLOCKS = 2**30, (2**28, 2**25)
 
 
+# What errors say if there is not enough memory: those of allocators, and of C++.
+_EXHAUSTED = ("allocate", "out of memory", "bad_alloc")
+
+
 def keep_freed() -> bool:
     """Ask the C library to keep up to 1 GiB of freed memory; returns whether it does.
 
@@ -53,7 +57,7 @@ def check_room(needed: int, what: str, remedy: str) -> None:
 
 def is_exhausted(error: BaseException) -> bool:
     """Whether ``error`` says that there is not enough memory; torch raises a ``RuntimeError`` for it."""
-    return isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _EXHAUSTED)
 
 
 def _size(count: int) -> str:

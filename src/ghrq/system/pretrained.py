@@ -127,7 +127,7 @@ class Pretrained:
         cache_dir: str | Path | None = None,
         local_files_only: bool = False,
     ) -> Self:
-        """Load a folder, a model that comes with ghrq, or ``owner/name`` of the Hugging Face Hub.
+        """Load a folder, a model that comes with ghrq, or ``owner/name`` of the Hugging Face Hub: the first there is.
 
         ``local_files_only``: from the cache of the Hub alone.
         """

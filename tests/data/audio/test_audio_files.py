@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from ghrq.data.audio.files import AudioFile, writing
+from ghrq.data.audio.files import AudioFile, check_writable, flac_holds, writing
 from ghrq.system.errors import UserError
 
 
@@ -72,13 +72,25 @@ def test_other_files_are_refused(tmp_path, content):
         read(path)
 
 
-@pytest.mark.parametrize("form", ["wav", "flac", "ogg"])
-def test_a_cut_file_is_refused(tmp_path, form):
-    path = tmp_path / f"a.{form}"
-    soundfile.write(path, tone(50_000), 16_000)
+@pytest.mark.parametrize("form", ["wav", "flac", "ogg", "opus", "aiff", "au", "w64", "caf", "rf64"])
+@pytest.mark.parametrize("kept", [0.5, 0.99])
+def test_a_cut_file_is_refused(tmp_path, form, kept):
+    path, kinds = tmp_path / f"a.{form}", {"rf64": "RF64", "opus": "OGG"}
+    soundfile.write(path, tone(50_000), 16_000, format=kinds.get(form), subtype="OPUS" if form == "opus" else None)
+    assert len(read(path)) == 50_000
     content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
+    path.write_bytes(content[: int(len(content) * kept)])
     with pytest.raises(UserError, match=r"cut off|cannot be read"):
+        read(path)
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_an_ogg_file_that_ends_with_a_whole_page_is_cut_too(tmp_path, subtype):
+    path = tmp_path / "a.ogg"
+    soundfile.write(path, tone(50_000), 16_000, format="OGG", subtype=subtype)
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(b"OggS")])
+    with pytest.raises(UserError, match=r"cut off .its end is missing.: copy it again"):
         read(path)
 
 
@@ -89,6 +101,36 @@ def test_a_wav_of_unknown_length_is_read(tmp_path):
     content[40:44] = b"\xff" * 4  # as ffmpeg writes to a pipe
     path.write_bytes(content)
     assert len(read(path)) == 1000
+
+
+@pytest.mark.parametrize("rate", [44_101, 65_537, 65_540, 88_201, 655_350, 655_360, 768_000])
+def test_a_flac_of_any_rate_is_written_or_refused(tmp_path, rate):
+    path = tmp_path / "a.flac"
+    if flac_holds(rate):
+        with writing(path, rate, 1, 10) as write:
+            write(tone(10))
+        with AudioFile(path) as audio:
+            assert (audio.rate, audio.frames) == (rate, 10)
+        return
+
+    def write_and_read():
+        soundfile.write(tmp_path / "b.flac", tone(10), rate)
+        read(tmp_path / "b.flac")
+
+    with pytest.raises((soundfile.LibsndfileError, UserError)):
+        write_and_read()
+    with (
+        pytest.raises(UserError, match=rf"cannot have the rate {rate:,} Hz .* name a \.wav"),
+        writing(path, rate, 1, 10),
+    ):
+        pass
+
+
+def test_other_extensions_are_not_written(tmp_path):
+    for name in ("a.mp3", "a", "a.ogg"):
+        with pytest.raises(UserError, match=rf"{name} cannot be written: expected .*\.wav, \.flac"):
+            check_writable(tmp_path / name, 8000, 1, 1)
+    check_writable(tmp_path / "a.FLAC", 8000, 1, 1)
 
 
 def test_odd_rates_and_folders_are_refused(tmp_path):

@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 from ghrq.data.audio.crops import Crops
-from ghrq.data.audio.speech import Recording, Speech, load_speech, read
+from ghrq.data.audio.speech import Recording, Speech, check_recordings, load_speech, read
 from ghrq.system.errors import UserError
 
 
@@ -75,6 +75,40 @@ def test_missing_recordings_are_told(tmp_path, monkeypatch):
     write(tmp_path / "a.wav")
     with pytest.raises(UserError, match="1 speakers"):
         load_speech(str(tmp_path))
+
+
+def test_empty_recordings_are_left_out(tmp_path, capfd):
+    for split in ("train", "validation", "test"):
+        write(tmp_path / split / "a.wav")
+    write(tmp_path / "train" / "b.wav", np.zeros(0))
+    speech = load_speech(str(tmp_path))
+    assert [[recording.path.name for recording in part] for part in speech] == [["a.wav"]] * 3
+    assert f"note: 1 empty recording left out: {tmp_path / 'train' / 'b.wav'}\n" in capfd.readouterr().err
+    write(tmp_path / "test" / "a.wav", np.zeros(0))
+    with pytest.raises(UserError, match=r"only empty recordings for test, such as .*test/a\.wav|train/b\.wav"):
+        load_speech(str(tmp_path))
+
+
+@pytest.mark.parametrize("fault", ["a NaN", "a cut FLAC"])
+def test_a_recording_that_cannot_be_used_is_named_before_training(tmp_path, fault):
+    for split in ("train", "validation", "test"):
+        write(tmp_path / split / "a.wav")
+    if fault == "a NaN":
+        wrong = write(tmp_path / "test" / "b.wav", np.array([0.1, np.nan, 0.1]))
+    else:
+        wrong = tmp_path / "test" / "b.flac"
+        soundfile.write(wrong, np.random.default_rng(0).standard_normal(50_000).clip(-1, 1), 8000)
+        wrong.write_bytes(wrong.read_bytes()[:50_000])
+    speech = load_speech(str(tmp_path))
+    with pytest.raises(UserError, match=rf"^{wrong}.*; replace or remove this recording before training$"):
+        check_recordings(speech)
+    wrong.unlink()
+    check_recordings(load_speech(str(tmp_path)))
+
+
+def test_an_empty_recording_has_no_samples(tmp_path):
+    path = write(tmp_path / "a.wav", np.zeros((0, 2)))
+    assert read(Recording(path, 8000, 0), 16_000).shape == (0,)
 
 
 def test_reading_mixes_channels_and_resamples(tmp_path):

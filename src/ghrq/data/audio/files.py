@@ -38,9 +38,16 @@ _REMEDY = "it is damaged or no audio file; convert it to WAV or FLAC first"
 # Formats of which the length is estimated from the size of the file.
 _ESTIMATED = ("MP3", "MPEG")
 
-# How libsndfile tells that a file is shorter than its header says. Programs that write to a pipe claim 2³¹ or more.
-_SHORTER, _UNKNOWN = re.compile(r"^data *: (\d+) \(should be (\d+)\)", re.MULTILINE), 2**31 - 2**16
-_UNEXPECTED_END = "Ogg: Junk after the last page"
+# How libsndfile tells that a file is shorter than its header says, in WAV, AIFF, AU, W64 and RF64.
+_SHORTER = re.compile(r"^ *(?:data|SSND|Data Size|riff|Riff size) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
+
+# Programs that write to a pipe claim 2³¹ bytes or more.
+_UNKNOWN = 2**31 - 2**16
+
+# Of Ogg: what libsndfile says if a page is not whole. A page is a header of 27 bytes, then so many sizes as the last of
+# them says, then parts of these sizes: 65,307 bytes at most. Byte 5 has a flag of the last page of a stream.
+_UNEXPECTED_END, _PAGE, _PAGE_HEADER, _TAIL = "Ogg: Junk after the last page", b"OggS", 27, 2**17
+_FLAGS, _LAST = 5, 4
 
 
 class AudioFile:
@@ -90,8 +97,19 @@ class AudioFile:
         for claimed, there in _SHORTER.findall(told):
             if int(there) < int(claimed) < _UNKNOWN:
                 raise self._cut(f"{int(there):,} of {int(claimed):,} bytes are there")
-        if _UNEXPECTED_END in told:
+        if _UNEXPECTED_END in told or (self._file.format == "OGG" and not self._ends()):
             raise self._cut("its end is missing")
+
+    def _ends(self) -> bool:
+        """Whether the last page of an Ogg file is whole, and the last one of its stream."""
+        with self._input.reading("audio", _REMEDY), Path(self.path).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            tail = file.read()
+        page = tail[max(0, tail.rfind(_PAGE)) :]
+        if len(page) < _PAGE_HEADER:
+            return False
+        first = _PAGE_HEADER + page[_PAGE_HEADER - 1]
+        return len(page) >= first + sum(page[_PAGE_HEADER:first]) and bool(page[_FLAGS] & _LAST)
 
     def _cut(self, how: str) -> UserError:
         return UserError(f"{self.path} is cut off ({how}): copy it again, or convert what there is to a new file")
@@ -127,12 +145,21 @@ def check_format(what: str, rate: int, channels: int) -> None:
         raise UserError(f"{what} has {channels:,} channels, expected 1 to {MOST_CHANNELS}: split it into several files")
 
 
-def check_writable(path: Path, channels: int, frames: int) -> None:
-    """Raise an error if a file with the extension of ``path`` cannot hold such a sound."""
+def check_writable(path: Path, rate: int, channels: int, frames: int) -> None:
+    """Raise an error if a file with the extension of ``path`` is not written, or cannot hold such a sound."""
+    if path.suffix.lower() not in WRITTEN:
+        raise UserError(f"{path} cannot be written: expected a name that ends in {', '.join(WRITTEN)}")
+    if path.suffix.lower() == ".flac" and not flac_holds(rate):
+        raise UserError(f"{path}: a FLAC file cannot have the rate {rate:,} Hz of the sound: name a .wav file")
     if path.suffix.lower() == ".flac" and channels > 8:
         raise UserError(f"{path}: a FLAC file has at most 8 channels, the sound has {channels}: name a .wav file")
     if path.suffix.lower() == ".flac" and not frames:  # libsndfile would write nothing at all
         raise UserError(f"{path}: a FLAC file has at least one sample, the sound has none: name a .wav file")
+
+
+def flac_holds(rate: int) -> bool:
+    """Whether a FLAC file can have this sample rate."""
+    return rate < 2**16 or (rate % 10 == 0 and rate < 10 * 2**16)
 
 
 @contextmanager
@@ -142,7 +169,7 @@ def writing(path: Path, rate: int, channels: int, frames: int) -> Iterator[Calla
     It returns how many samples were above full scale, and are cut to it. The file is complete or not there.
     """
     soundfile: Any = require("soundfile", "audio")
-    check_writable(path, channels, frames)
+    check_writable(path, rate, channels, frames)
     form = path.suffix[1:].upper()
     if form == "WAV" and 2 * frames * channels > _LARGEST_WAV:
         form = "RF64"

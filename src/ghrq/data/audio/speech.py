@@ -11,10 +11,12 @@ Known layouts:
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ from ghrq.data.audio.files import AudioFile
 from ghrq.data.audio.resample import Resampler
 from ghrq.data.wheels import data_folder
 from ghrq.system import files
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, counted
 from ghrq.system.progress import make_progress
 
 Split = Literal["train", "validation", "test"]
@@ -60,7 +62,10 @@ class Speech(NamedTuple):
 
 
 def load_speech(source: str = "") -> Speech:
-    """The recordings in the folder ``source``, by default ``speech/LibriSpeech`` in ``GHRQ_DATA``; see the module."""
+    """The recordings in the folder ``source``, by default ``speech/LibriSpeech`` in ``GHRQ_DATA``; see the module.
+
+    Empty ones are left out, with a note. Only the headers are read: :func:`check_recordings` reads all.
+    """
     root = _root(source)
     paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in _EXTENSIONS and path.is_file())
     if not paths:
@@ -69,14 +74,43 @@ def load_speech(source: str = "") -> Speech:
     for split, part in parts.items():
         if not part:
             raise UserError(f"{root} has no recordings for {split}: add speakers, or a file {SPEAKERS} that names them")
-    with make_progress().patient_bar(f"reading {root.name}", sum(map(len, parts.values())), unit="files") as bar:
+    progress = make_progress()
+    with progress.patient_bar(f"reading {root.name}", sum(map(len, parts.values())), unit="files") as bar:
 
         def recording(path: Path) -> Recording:
-            with AudioFile(path) as audio:
+            with _wanted(), AudioFile(path) as audio:
                 bar.advance()
                 return Recording(path, audio.rate, audio.frames)
 
-        return Speech(*([recording(path) for path in parts[split]] for split in SPLITS))
+        found = Speech(*([recording(path) for path in parts[split]] for split in SPLITS))
+    empty = [one.path for part in found for one in part if not one.frames]
+    if empty:
+        progress.note(f"note: {counted(len(empty), 'empty recording')} left out: {empty[0]}{' …' * (len(empty) > 1)}")
+    speech = Speech(*([one for one in part if one.frames] for part in found))
+    for split, kept in zip(SPLITS, speech, strict=True):
+        if not kept:
+            raise UserError(f"{root} has only empty recordings for {split}, such as {empty[0]}: replace them")
+    return speech
+
+
+def check_recordings(speech: Speech) -> None:
+    """Read every recording once: an error names one that is damaged, or has samples that are no sound."""
+    recordings = [one for part in speech for one in part]
+    with make_progress().patient_bar("checking recordings", len(recordings), "files") as bar:
+        for recording in recordings:
+            with _wanted(), AudioFile(recording.path) as audio:
+                for _ in audio.blocks():
+                    pass
+            bar.advance()
+
+
+@contextmanager
+def _wanted() -> Iterator[None]:
+    """Around code that opens or reads one of the recordings: errors say what that means for training."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error}; replace or remove this recording before training") from error
 
 
 def read(recording: Recording, rate: int, seconds: float | None = None) -> Tensor:
@@ -90,7 +124,7 @@ def read(recording: Recording, rate: int, seconds: float | None = None) -> Tenso
             left = None if left is None else left - len(mono)
             if left == 0:
                 break
-        blocks.append(resampler.push(mono[:0], last=True))
+        blocks.append(resampler.push(np.zeros((0, 1), np.float32), last=True))
     return torch.cat([torch.from_numpy(block[:, 0]) for block in blocks])
 
 

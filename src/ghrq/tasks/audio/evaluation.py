@@ -12,6 +12,7 @@ from torch import Tensor
 from ghrq.data.audio.speech import Recording, read
 from ghrq.metrics.audio import Pair, entropies, means, scores
 from ghrq.models.audio_codec import AudioCodec
+from ghrq.models.audio_stream import EncodeStream
 from ghrq.models.bitstream import header_of, writing
 from ghrq.system.progress import Progress
 from ghrq.tasks.audio.recipe import AudioEvaluation
@@ -100,15 +101,22 @@ def write_codes(path: Path, codec: AudioCodec, codes: Tensor) -> None:
 def fit_tables(
     codec: AudioCodec, recordings: Sequence[Recording], seconds: float, beam: int, progress: Progress
 ) -> None:
-    """Make the tables of the entropy coder from codes of ``recordings``: about ``seconds`` of them, evenly spread."""
-    total = sum(recording.seconds for recording in recordings)
-    count = min(len(recordings), int(len(recordings) * seconds / max(total, 1e-9)))
-    if not count:
+    """Make the tables of the entropy coder from codes of ``recordings``: at most ``seconds`` of them, evenly spread.
+
+    Of long recordings, the beginnings. With 0 seconds there are no tables.
+    """
+    if not seconds:
         return
-    places = np.linspace(0, len(recordings) - 1, count).round().astype(int)
+    total = sum(recording.seconds for recording in recordings)
+    count = min(len(recordings), max(1, int(len(recordings) * seconds / total)))
+    chosen = [recordings[i] for i in np.linspace(0, len(recordings) - 1, count).round().astype(int)]
+    share = min(1.0, seconds / sum(recording.seconds for recording in chosen))
+    rate, frame = codec.config.sample_rate, 1.0 / codec.frame_rate
     codes = []
     with progress.patient_bar("codes for the coder", count, "files") as bar:
-        for place in places:
-            codes.append(codec.encode(read(recordings[place], codec.config.sample_rate), beam=beam).numpy())
+        for recording in chosen:
+            wave = read(recording, rate, max(frame, share * recording.seconds))
+            stream = EncodeStream(codec, beam=beam)  # in blocks: a recording may be hours long
+            codes.append(torch.cat((stream.push(wave.unsqueeze(0)), stream.finish()), dim=1)[0].numpy())
             bar.advance()
     codec.tables.fit(codes)

@@ -5,11 +5,12 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from ghrq.data.audio.crops import Crops
-from ghrq.data.audio.speech import DEFAULT, SPLITS, Speech, load_speech
+from ghrq.data.audio.speech import DEFAULT, SPLITS, Speech, check_recordings, load_speech
 from ghrq.metrics.audio import si_sdr
 from ghrq.models.audio_codec import AudioCodec, AudioCodecConfig
 from ghrq.optim import RiemannianAdam
@@ -56,8 +57,9 @@ class Audio(Task):
 
     @classmethod
     def check(cls, recipe: AudioRecipe) -> None:
-        """The recordings are there, and the crops that training starts from are enough for the codes."""
-        _load(recipe.data.source)
+        """The sizes are those of a codec, the recordings undamaged, and the crops of the start enough for the codes."""
+        config = _config(recipe)
+        _check_recordings(recipe.data.source)
         if recipe.start:
             _trained(recipe)
             if recipe.optimizer.unquantized:
@@ -65,21 +67,21 @@ class Audio(Task):
                     f"start = {recipe.start}: the network is trained already, so optimizer.unquantized="
                     f"{recipe.optimizer.unquantized} steps without its quantizer would harm it: set it to 0"
                 )
+            return  # with its codes
         if recipe.quantizer.start == "random":
             return
-        codec, o = recipe.codec, recipe.optimizer
-        vectors = o.start_crops * round(o.crop * codec.sample_rate) // codec.hop
-        codes = AudioCodecConfig(**codec.model_dump(), quantizer=recipe.quantizer).codes
-        if vectors < codes:
+        o = recipe.optimizer
+        vectors = o.start_crops * round(o.crop * config.sample_rate) // config.hop
+        if vectors < config.codes:
             raise UserError(
                 f"optimizer.start_crops={o.start_crops} give {vectors} vectors, too few for "
-                f"{codes} codes: take more, or longer ones (optimizer.crop), or quantizer.start=random"
+                f"{config.codes} codes: take more, or longer ones (optimizer.crop), or quantizer.start=random"
             )
 
     def stages(self) -> Iterator[Stage]:
         """See the class."""
         recipe, o = self.recipe, self.recipe.optimizer
-        self.codec = AudioCodec(AudioCodecConfig(**recipe.codec.model_dump(), quantizer=recipe.quantizer))
+        self.codec = AudioCodec(_config(recipe))
         crops = self._crops(self.speech.train)
         fixed = self._crops(self.speech.validation).fixed(o.validation_crops)
         if o.unquantized:
@@ -199,6 +201,15 @@ def _scores(model: CodecLosses, wave: Tensor, vectors: Tensor) -> dict[str, floa
     return parts | {"si_sdr": float(si_sdr(wave, heard).nanmean())}
 
 
+def _config(recipe: AudioRecipe) -> AudioCodecConfig:
+    """The sizes of the codec."""
+    try:
+        return AudioCodecConfig(**recipe.codec.model_dump(), quantizer=recipe.quantizer)
+    except ValidationError as error:  # of the quantizer: all else was checked with the recipe
+        reasons = (each["msg"].removeprefix("Value error, ") for each in error.errors())
+        raise UserError("; ".join(f"quantizer.{reason}" for reason in reasons)) from error
+
+
 def _trained(recipe: AudioRecipe) -> AudioCodec:
     """The codec to go on from."""
     try:
@@ -222,3 +233,9 @@ def _trained(recipe: AudioRecipe) -> AudioCodec:
 def _load(source: str) -> Speech:
     """The runs of a study share the list of recordings."""
     return load_speech(source)
+
+
+@lru_cache(maxsize=2)
+def _check_recordings(source: str) -> None:
+    """The runs of a study need it once."""
+    check_recordings(_load(source))
