@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ghrq.data.parts import Parts
+from ghrq.data.ragged import Ragged
 from ghrq.data.tables import open_source
 from ghrq.data.tables.columns import can_be_ids, checked_name
-from ghrq.models.recommender import Recommender, left_filled
+from ghrq.models.recommender import Recommender
 from ghrq.models.recommender_ranking import Way
 from ghrq.system.errors import UserError, counted
 from ghrq.system.pretrained import digest
@@ -92,13 +93,13 @@ def recommend_table(
                 _check_users(source, batch.column(0), part * _PART)
                 numbers, lengths = _numbers(batch.column(1), keys)
                 missing = numbers < 0
-                filled = left_filled(numbers, lengths)
-                empty = ~(filled >= 0).any(1)
+                known = Ragged(numbers, lengths).without_negative()
+                empty = known.lengths == 0
                 if not skip_unknown and (bool(missing.any()) or bool(empty.any())):
                     raise _unknown(source, batch, part * _PART, numbers, lengths, empty)
                 kept = (~empty).nonzero().squeeze(1)
                 found = model.rank(
-                    filled[kept], k, by=by, exclude_seen=exclude_seen, allowed=allowed, beam=beam, fewer=True
+                    known.take(kept), k, by=by, exclude_seen=exclude_seen, allowed=allowed, beam=beam, fewer=True
                 )
                 there = found.items >= 0
                 items = pa.array(found.items[there].numpy())
