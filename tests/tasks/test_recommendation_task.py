@@ -189,6 +189,10 @@ def test_recipes_that_cannot_be_trained_are_refused(shop):
         (("ids.source=none",), "leave 'codes' out"),
         (("quantizer.codebook_size=61",), "60 items are too few"),
         (("recommender.generator=t5",), "set recommender.inputs"),
+        (
+            ("ids.source=random", "quantizer.codebook_size=2", "quantizer.num_stages=2"),
+            "codebook_size = 2 and quantizer.num_stages = 2 allow only 4 random IDs for 60 items: raise one of them",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             Recommendation.check(small(shop, *settings))
