@@ -54,6 +54,21 @@ def test_one_history_prints_titles(model, capsys):
         assert item.title in line
 
 
+def test_keys_with_commas_and_quotes_can_be_asked_for(capsys, tmp_path):
+    keys = ("Tea, green", '24" screen', '"in quotes"', "k3", "k4")
+    config = RecommenderConfig(keys=keys, sizes=(5,), width=16, heads=2, feedforward=16, hidden=16, inputs=("codes",))
+    Recommender(config, torch.arange(5).unsqueeze(1)).save_pretrained(tmp_path / "model")
+
+    def left(history):
+        lines = printed(capsys, "recommend", tmp_path / "model", "--history", history).splitlines()
+        return {key for key in keys if any(key in line for line in lines)}
+
+    assert left('"Tea, green", k3') == set(keys) - {"Tea, green", "k3"}
+    assert left('k3,24" screen,"""in quotes"""') == {"Tea, green", "k4"}
+    for wrong in ('"Tea, green', '"Tea" green', "k3\nk4"):
+        assert "is no line of CSV" in failing(capsys, "recommend", tmp_path / "model", "--history", wrong)
+
+
 def test_only_allowed_items_are_printed(model, capsys, tmp_path):
     (tmp_path / "stock.txt").write_text("k5\nk7\n\n")
     out = printed(capsys, "recommend", model, "--history", "k1", "-k", 2, "--allowed", tmp_path / "stock.txt")
