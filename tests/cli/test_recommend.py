@@ -8,6 +8,7 @@ from pyarrow import parquet
 from ghrq.cli import main
 from ghrq.models.recommender import Recommender
 from ghrq.models.recommender_network import RecommenderConfig
+from ghrq.system.errors import UserError
 
 N = 30
 
@@ -264,13 +265,17 @@ def test_a_killed_run_goes_on_where_it_was_and_writes_the_same_file(model, tmp_p
     assert (tmp_path / "top.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not (tmp_path / "top.parquet.parts").exists()
 
-    # Parts of other settings are of no use.
+    # Parts of other settings are of no use, and are not removed unasked.
     for other in ({"k": 4}, {"allowed": torch.arange(N) < 9}):
         killed_at(4)
         with pytest.raises(KeyboardInterrupt):
             run("top.parquet", **other)
         killed_at(0)
-        run("top.parquet")
+        with pytest.raises(UserError, match=r"top.parquet.parts has 3 finished parts .* by another command.*--force"):
+            run("top.parquet")
+        assert len(list((tmp_path / "top.parquet.parts").glob("part-*"))) == 3
+        assert not calls
+        run("top.parquet", replace=True)
         assert len(calls) == 7
     assert (tmp_path / "top.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 

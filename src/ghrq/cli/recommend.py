@@ -93,6 +93,7 @@ def recommend(
             allowed=None if among is None else recommender.mask_of(among),
             beam=beam,
             skip_unknown=skip_unknown,
+            replace=force,
             progress=make_progress(),
         )
         found = [("users", f"{served.users:,}"), ("items each", f"{k:,}")]

@@ -50,12 +50,13 @@ def recommend_table(
     allowed: Tensor | None = None,
     beam: int = 50,
     skip_unknown: bool = False,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> Served:
     """Write the k best items of every user of a table to the Parquet file ``out``, atomically.
 
     Finished parts are kept in the folder ``out.parts`` until all are there: the same call after the process was killed
-    goes on where it was, and writes the same file.
+    goes on where it was, and writes the same file. Finished parts of another call are an error, unless ``replace``.
 
     ``source`` (Parquet or JSON lines) has a row for each user: the column ``user``, and ``history``, a list of keys of
     items, the oldest first. ``out`` gets ``user``, and the lists ``items`` (keys), ``titles`` if the model has some,
@@ -84,7 +85,7 @@ def recommend_table(
     model_of = digest(json.dumps(model._saved_config()), model.state_dict())
     job = settings | {"columns": [user, history], "model": model_of, "source": _identity(source), "rows": _PART}
     job |= {} if allowed is None else {"allowed": allowed.nonzero().squeeze(1).tolist()}
-    parts = Parts(out, schema, job)
+    parts = Parts(out, schema, job, replace)
     done = len(parts)
     try:
         with progress.bar("recommending", table.rows, unit="users") as bar:
