@@ -271,6 +271,13 @@ def test_remedies_name_what_a_recipe_has(tmp_path, orders, items):
         read_orders(orders, on_bad="foo")
 
 
+def test_an_item_that_was_left_out_is_not_called_missing(tmp_path, orders):
+    items = table(tmp_path / "items.parquet", changed(ITEMS, "vector", 3, None))
+    told = io.StringIO()
+    read_orders(orders, items, vectors="vector", on_bad="skip", progress=PlainProgress(told))
+    assert re.search(r"the item 'z' is not in .*items.parquet, or was left out of it\n", told.getvalue())
+
+
 def test_an_item_in_two_rows(tmp_path, orders):
     items = table(tmp_path / "items.parquet", changed(ITEMS, "item_id", 4, "x"))
     data = both(
@@ -293,8 +300,8 @@ def test_an_item_in_two_rows(tmp_path, orders):
             {},
             r"row 5 \(counted from 0\): column 'timestamp' is '31.1.2024', expected a number or a time such as",
         ),
-        ({name: column[:2] for name, column in ORDERS.items()}, {}, "is too small: no user has 3 items, so nothing"),
-        (ORDERS, {"core": 5}, "is too small: no user has 5 items and no item 5 users"),
+        ({name: column[:2] for name, column in ORDERS.items()}, {}, "is too small: no user has 3 events, so nothing"),
+        (ORDERS, {"core": 5}, "is too small: no user has 5 events and no item has 5, so nothing"),
         (ORDERS, {"core": -1}, "core is -1: expected 0"),
         (ORDERS, {"core": 2.5}, "core is 2.5: expected 0"),
         (ORDERS, {"text": "title"}, "text is 'title', expected a list of columns"),

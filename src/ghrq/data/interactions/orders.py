@@ -51,7 +51,7 @@ def read_orders(
 
     Args:
         orders: a row for each purchase, in any order. Rows of one user at the same time stay in their order; of rows
-            with the same user, item and time the first counts. Users with fewer than 3 items are left out.
+            with the same user, item and time the first counts. Users with fewer than 3 events are left out.
         items: a row for each item that can be recommended, whether it was bought or not. Without it, the items are
             those of the orders.
         user: the column of the users in ``orders``, text or whole numbers.
@@ -131,7 +131,8 @@ def _events(
     number = _places(bought, pa.array(items.keys, pa.large_string()))
     unknown = (number < 0) & rows.kept
     if unknown.any():
-        rows.refuse(unknown, f"the item {bought[int(unknown.argmax())].as_py()!r} is not in {items_path}")
+        left_out = ", or was left out of it" if on_bad == "skip" else ""
+        rows.refuse(unknown, f"the item {bought[int(unknown.argmax())].as_py()!r} is not in {items_path}{left_out}")
     places = np.flatnonzero(rows.kept)
     moment = _times(path, times.filter(pa.array(rows.kept)), names[2], places)
     endless = ~np.isfinite(moment)
