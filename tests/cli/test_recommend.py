@@ -236,7 +236,7 @@ def test_a_killed_run_goes_on_where_it_was_and_writes_the_same_file(model, tmp_p
 
     def run(out, **settings):
         given = {"k": 3, "skip_unknown": True} | settings
-        return recommender_files.recommend_table(recommender, tmp_path / "users.parquet", tmp_path / out, **given)
+        return recommender_files.recommend_table(recommender, f"{tmp_path}/users.parquet", f"{tmp_path}/{out}", **given)
 
     whole = run("whole.parquet")
     assert whole == (80, 20, 0, 0)

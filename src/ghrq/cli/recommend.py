@@ -25,7 +25,7 @@ def recommend(
         typer.Option(
             metavar="A,B,C",
             help="Keys of the items that one user had, the oldest first, as a line of CSV: a key with a comma is "
-            'written \'"Tea, green",B\'.',
+            "written '\"Tea, green\",B'.",
         ),
     ] = None,
     users: Annotated[

@@ -39,8 +39,8 @@ class Served(NamedTuple):
 
 def recommend_table(
     model: Recommender,
-    source: Path,
-    out: Path,
+    source: str | Path,
+    out: str | Path,
     k: int,
     *,
     user: str = "user_id",
@@ -65,7 +65,7 @@ def recommend_table(
     :meth:`Recommender.mask_of` gives them; users who had nearly all of them get shorter lists. Memory does not depend
     on the number of users.
     """
-    progress = progress or Progress()
+    progress, source, out = progress or Progress(), Path(source), Path(out)
     table = open_source(source, text=(user, history))
     for option, name in (("--user", user), ("--items", history)):
         checked_name(source, name, table.schema.names, option)

@@ -66,6 +66,13 @@ def test_orders_are_put_in_time_order(tmp_path, ending):
     assert keys(read_orders(table(tmp_path / f"orders.{ending}", ORDERS))) == WANTED
 
 
+def test_paths_may_be_texts(tmp_path, orders, items):
+    np.save(tmp_path / "vectors.npy", np.array(ITEMS["vector"], dtype=np.float32))
+    data = read_orders(str(orders), str(items), embeddings=str(tmp_path / "vectors.npy"))
+    assert keys(data) == WANTED
+    assert data.vectors.tolist() == ITEMS["vector"]
+
+
 def test_columns_of_other_names_and_whole_numbers_as_keys(tmp_path):
     columns = {
         "who": [7, 7, 7, 8, 8, 8],

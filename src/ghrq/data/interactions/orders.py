@@ -33,8 +33,8 @@ _OPTIONS = {"--on-bad skip": _SKIP, "--column": "vectors (--set data.vectors=…
 
 
 def read_orders(
-    orders: Path,
-    items: Path | None = None,
+    orders: str | Path,
+    items: str | Path | None = None,
     *,
     user: str = "user_id",
     item: str = "item_id",
@@ -42,7 +42,7 @@ def read_orders(
     title: str | None = None,
     text: Sequence[str] = (),
     vectors: str | None = None,
-    embeddings: Path | None = None,
+    embeddings: str | Path | None = None,
     core: int = 0,
     on_bad: OnBad = "stop",
     progress: Progress | None = None,
@@ -68,7 +68,8 @@ def read_orders(
         progress: is told what was left out.
 
     """
-    progress = progress or Progress()
+    progress, orders = progress or Progress(), Path(orders)
+    items, embeddings = (None if path is None else Path(path) for path in (items, embeddings))
     if not isinstance(core, int) or core < 0:
         raise UserError(f"core is {core}: expected 0 for all, or the least number of events of a user and of an item")
     one_of("on_bad", on_bad, get_args(OnBad))
