@@ -8,6 +8,7 @@ from pyarrow import parquet
 from ghrq.cli import main
 from ghrq.models.recommender import Recommender
 from ghrq.models.recommender_network import RecommenderConfig
+from ghrq.system.errors import UserError
 
 N = 30
 
@@ -52,6 +53,21 @@ def test_one_history_prints_titles(model, capsys):
     for line, item in zip(lines, wanted, strict=True):
         assert item.key in line
         assert item.title in line
+
+
+def test_keys_with_commas_and_quotes_can_be_asked_for(capsys, tmp_path):
+    keys = ("Tea, green", '24" screen', '"in quotes"', "k3", "k4")
+    config = RecommenderConfig(keys=keys, sizes=(5,), width=16, heads=2, feedforward=16, hidden=16, inputs=("codes",))
+    Recommender(config, torch.arange(5).unsqueeze(1)).save_pretrained(tmp_path / "model")
+
+    def left(history):
+        lines = printed(capsys, "recommend", tmp_path / "model", "--history", history).splitlines()
+        return {key for key in keys if any(key in line for line in lines)}
+
+    assert left('"Tea, green", k3') == set(keys) - {"Tea, green", "k3"}
+    assert left('k3,24" screen,"""in quotes"""') == {"Tea, green", "k4"}
+    for wrong in ('"Tea, green', '"Tea" green', "k3\nk4"):
+        assert "is no line of CSV" in failing(capsys, "recommend", tmp_path / "model", "--history", wrong)
 
 
 def test_only_allowed_items_are_printed(model, capsys, tmp_path):
@@ -220,7 +236,7 @@ def test_a_killed_run_goes_on_where_it_was_and_writes_the_same_file(model, tmp_p
 
     def run(out, **settings):
         given = {"k": 3, "skip_unknown": True} | settings
-        return recommender_files.recommend_table(recommender, tmp_path / "users.parquet", tmp_path / out, **given)
+        return recommender_files.recommend_table(recommender, f"{tmp_path}/users.parquet", f"{tmp_path}/{out}", **given)
 
     whole = run("whole.parquet")
     assert whole == (80, 20, 0, 0)
@@ -249,13 +265,17 @@ def test_a_killed_run_goes_on_where_it_was_and_writes_the_same_file(model, tmp_p
     assert (tmp_path / "top.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not (tmp_path / "top.parquet.parts").exists()
 
-    # Parts of other settings are of no use.
+    # Parts of other settings are of no use, and are not removed unasked.
     for other in ({"k": 4}, {"allowed": torch.arange(N) < 9}):
         killed_at(4)
         with pytest.raises(KeyboardInterrupt):
             run("top.parquet", **other)
         killed_at(0)
-        run("top.parquet")
+        with pytest.raises(UserError, match=r"top.parquet.parts has 3 finished parts .* by another command.*--force"):
+            run("top.parquet")
+        assert len(list((tmp_path / "top.parquet.parts").glob("part-*"))) == 3
+        assert not calls
+        run("top.parquet", replace=True)
         assert len(calls) == 7
     assert (tmp_path / "top.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 

@@ -358,7 +358,13 @@ def test_damaged_and_foreign_files(tmp_path, vectors):
     packed.write_bytes(packed.read_bytes()[:-20])
     fails(packed, "cannot be read as JSON lines")
     (tmp_path / "latin.csv").write_bytes("item_id,embedding\ncaf\xe9,1\n".encode("latin-1"))
-    fails(tmp_path / "latin.csv", "cannot be read as CSV .*UTF-?8")
+    fails(tmp_path / "latin.csv", r"latin.csv, row 0 \(counted from 0\) is not text in UTF-8: save the file as UTF-8")
+    (tmp_path / "latin.csv").write_bytes("caf\xe9,embedding\na,1\n".encode("latin-1"))
+    fails(tmp_path / "latin.csv", "latin.csv is not text in UTF-8: save the file as UTF-8")
+    for name, line in (("wide.csv", "item_id,embedding\n"), ("wide.jsonl", '{"item_id": "a", "embedding": [1]}\n')):
+        for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+            (tmp_path / name).write_bytes(line.encode(encoding))
+            fails(tmp_path / name, f"{name} is text in UTF-16, expected UTF-8: save the file as UTF-8")
     (tmp_path / "t.xlsx").write_bytes(b"x")
     fails(tmp_path / "t.xlsx", "expected .parquet, .npy, .csv")
     fails(tmp_path / "gone.parquet", "there is no file")
@@ -463,12 +469,12 @@ def test_bytes_that_are_no_text(tmp_path, vectors):
     path = write_parquet(tmp_path / "t.parquet", vectors, "fixed", ids=ids, text=ids)
     fails(path, r"row 61 \(counted from 0\): column 'item_id' is not text in UTF-8")
     fails(path, r"row 61 \(counted from 0\): column 'text' is '.*', expected numbers such as", "text", None)
-    with pytest.raises(UserError, match="column 'text' holds string, which cannot be a label"):
+    with pytest.raises(UserError, match="column 'text' is not text in UTF-8: save the file as UTF-8"):
         open_table(path, "embedding", label_column="text").labels()
     table = open_table(path, "embedding", "item_id", on_bad="skip")
     assert table.skipped == [(BAD_ROW, "\ufffd\ufffd\ufffd", "column 'item_id' is not text in UTF-8")]
     (tmp_path / "t.csv").write_bytes(b"item_id,embe\xa1\n1,2\n")
-    fails(tmp_path / "t.csv", "cannot be read as CSV", None, None)
+    fails(tmp_path / "t.csv", "t.csv is not text in UTF-8: save the file as UTF-8", None, None)
 
 
 @pytest.mark.parametrize(

@@ -92,3 +92,9 @@ def test_random_codes_are_distinct_and_depend_on_the_seed_only(count, size, stag
     assert 0 <= int(codes.min()) <= int(codes.max()) < size
     assert (random_codes(count, size, stages, seed=1) == codes).all()
     assert (random_codes(count, size, stages, seed=2) != codes).any()
+
+
+def test_more_random_codes_than_there_are_tuples_are_refused():
+    assert len(random_codes(4, (2, 2), 2, seed=0).unique(dim=0)) == 4
+    with pytest.raises(ValueError, match="allow only 4 tuples for 5: raise one"):
+        random_codes(5, (2, 2), 2, seed=0)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ghrq.data.interactions import Interactions
-from ghrq.models import Recommender
+from ghrq.data.ragged import Ragged
+from ghrq.models import Recommender, recommender_ranking
 from ghrq.models.followers import Followers
-from ghrq.models.recommender import left_filled
 from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.system.errors import UserError
 
@@ -48,7 +48,7 @@ def with_memory(**settings):
 
 def histories(count=9, longest=8):
     lengths = torch.randint(1, longest + 1, (count,))
-    return left_filled(torch.randint(N, (int(lengths.sum()),)), lengths)
+    return Ragged(torch.randint(N, (int(lengths.sum()),)), lengths).left_filled()
 
 
 def plain_items(model, history):
@@ -222,6 +222,25 @@ def test_old_items_count_as_seen_but_are_not_looked_at():
     kept = model.rank(long[:, -5:], N, by="items", exclude_seen=False)
     unseen = [item for item in kept.items[0].tolist() if item not in long[0].tolist()]
     assert by_items.items[0].tolist() == unseen[:5]
+
+
+def test_rows_of_different_lengths_rank_like_padded_ones_and_only_a_few_cells_are_padded(monkeypatch):
+    model, sizes = with_memory()[0], []
+    filled = Ragged.left_filled
+    monkeypatch.setattr(Ragged, "left_filled", lambda rows: sizes.append(filled(rows)) or sizes[-1])
+    lengths = torch.tensor([3, 200, 1, 7, 2, 90, 1, 1])
+    given = Ragged(torch.randint(N // 2, (int(lengths.sum()),)), lengths)
+    padded = filled(given)
+    whole = model.rank(padded, 5)
+    assert [part.shape for part in sizes] == [(8, 200)]  # a small request is one piece
+    sizes.clear()
+    monkeypatch.setattr(recommender_ranking, "_CELLS", 100)
+    found = model.rank(given, 5)
+    assert [part.shape for part in sizes] == [(6, 7), (1, 90), (1, 200)]
+    assert torch.equal(found.items, whole.items)
+    torch.testing.assert_close(found.scores, whole.scores)
+    gaps = torch.cat((padded, torch.full((8, 1), -1)), dim=1)  # -1 may be anywhere
+    assert torch.equal(model.rank(gaps, 5).items, whole.items)
 
 
 def test_bad_requests_are_one_line():

@@ -18,7 +18,7 @@ def session_of(path):
 @pytest.mark.slow
 def test_onnx_runtime_gives_the_same_states_logits_and_items(tmp_path):
     model = small()
-    encoder, decoder = (session_of(path) for path in export_onnx(model, tmp_path / "onnx"))
+    encoder, decoder = (session_of(path) for path in export_onnx(model, str(tmp_path / "onnx")))
     for batch, length in ((3, 5), (7, 2), (1, 1)):
         items = torch.randint(N, (batch, length))
         with torch.no_grad():

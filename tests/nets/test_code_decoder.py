@@ -67,6 +67,16 @@ def test_a_beam_as_wide_as_the_catalogue_ranks_exactly(decoder, trie, restricted
     assert torch.equal(found.tuples[there], codes[order][there])
 
 
+def test_stages_without_a_choice_are_scored_too(decoder):
+    # The first two stages decide: after them, and in a catalogue of one tuple everywhere, one code follows each prefix.
+    for codes in (torch.tensor([[0, 1, 2, 0], [0, 2, 1, 1], [3, 0, 0, 2]]), torch.tensor([[5, 4, 3, 2]])):
+        trie = PrefixTrie(codes, SIZES)
+        states = torch.randn(2, 8, dtype=torch.float64)
+        every = decoder.all_log_probabilities(states, trie)
+        for state, scores in zip(states, every[:, trie.path(codes)[:, -1]], strict=True):
+            torch.testing.assert_close(scores, torch.stack([plain(decoder, state, code, codes) for code in codes]))
+
+
 def test_a_narrow_beam_finds_as_many_as_there_are(decoder, trie):
     trie, codes = trie
     states, mask = torch.randn(4, 8, dtype=torch.float64), torch.rand(4, len(codes)) < 0.2

@@ -11,12 +11,16 @@ import torch
 from safetensors.torch import load_file
 from small_recommendation import ITEMS, SMALL, T5, USERS, small, write_shop
 
+from ghrq.data import ragged
+from ghrq.data.interactions import Interactions, leave_two_out, sequences
 from ghrq.metrics.next_item import ranks, recall_ndcg
 from ghrq.models import Recommender
 from ghrq.models.followers import Followers
+from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.report.study import console_tables, write_report
 from ghrq.system.errors import UserError
-from ghrq.tasks.recommendation import Recommendation
+from ghrq.system.progress import Progress
+from ghrq.tasks.recommendation import Recommendation, evaluation
 from ghrq.tasks.recommendation.evaluation import RANKS, tune_memory
 from ghrq.tasks.recommendation.item_ids import ids_of, load, tokenizer_of
 from ghrq.tasks.recommendation.losses import RecommenderLosses
@@ -185,6 +189,10 @@ def test_recipes_that_cannot_be_trained_are_refused(shop):
         (("ids.source=none",), "leave 'codes' out"),
         (("quantizer.codebook_size=61",), "60 items are too few"),
         (("recommender.generator=t5",), "set recommender.inputs"),
+        (
+            ("ids.source=random", "quantizer.codebook_size=2", "quantizer.num_stages=2"),
+            "codebook_size = 2 and quantizer.num_stages = 2 allow only 4 random IDs for 60 items: raise one of them",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             Recommendation.check(small(shop, *settings))
@@ -255,6 +263,34 @@ def test_settings_of_a_table_need_one(shop, monkeypatch):
         Recommendation.check(small(shop, "data.items=/x.csv"))
     with pytest.raises(UserError, match=r"data.core = 5 is of a table of orders"):
         Recommendation.check(small(shop, "data.core=5"))
+
+
+def test_one_long_history_is_no_reason_to_pad_all_others(shop, tmp_path, monkeypatch):
+    items, users, longest = 12, 230, 20_000
+    random, lengths = torch.Generator().manual_seed(0), torch.tensor([3] * users + [longest])
+    data = Interactions(
+        [str(user) for user in range(users + 1)],
+        [str(item) for item in range(items)],
+        torch.cat((torch.zeros(1, dtype=torch.int64), lengths.cumsum(0))),
+        torch.randint(items, (int(lengths.sum()),), generator=random),
+    )
+    split, cells = leave_two_out(data), []
+    config = RecommenderConfig(keys=tuple(data.items), inputs=("item",), outputs=("items",), width=8, heads=2)
+    model, filled = Recommender(config), ragged.last_of_each
+
+    def counted(*given):
+        cells.append(filled(*given))
+        return cells[-1]
+
+    monkeypatch.setattr(ragged, "last_of_each", counted)
+    monkeypatch.setattr(sequences, "last_of_each", counted)
+    settings = small(shop).evaluation.model_copy(update={"test_users": 0, "validation_users": 0})
+    found = evaluation.test_scores(model, split, settings, Run(tmp_path), Progress())
+    assert found["users"] == users + 1
+    evaluation.validation_scores(model, split, settings)
+    evaluation.examples(model, data, split)
+    assert max(part.shape[1] for part in cells) == longest - 1
+    assert max(part.numel() for part in cells) <= 2**22 < users * longest
 
 
 @pytest.mark.slow

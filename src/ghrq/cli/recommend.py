@@ -21,7 +21,12 @@ def register(app: typer.Typer) -> None:
 def recommend(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a recommender, or of a run.")],
     history: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Keys of the items that one user had, the oldest first.")
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Keys of the items that one user had, the oldest first, as a line of CSV: a key with a comma is "
+            "written '\"Tea, green\",B'.",
+        ),
     ] = None,
     users: Annotated[
         Path | None,
@@ -88,6 +93,7 @@ def recommend(
             allowed=None if among is None else recommender.mask_of(among),
             beam=beam,
             skip_unknown=skip_unknown,
+            replace=force,
             progress=make_progress(),
         )
         found = [("users", f"{served.users:,}"), ("items each", f"{k:,}")]
@@ -97,13 +103,26 @@ def recommend(
             found.append(("shorter lists", f"{counted(served.shorter, 'user')}, for whom no more are left"))
         print(columns([*found, ("written to", str(out))]))
         return
-    keys = [key.strip() for key in (history or "").split(",") if key.strip()]
-    keys = _known(recommender, keys, skip_unknown, "items of --history")
+    keys = _known(recommender, _keys(history or ""), skip_unknown, "items of --history")
     items = recommender.recommend([keys], k, by=by, exclude_seen=not seen, allowed=among, beam=beam, fewer=True)[0]
     if not items:
         raise UserError("--history has all items that may be recommended: give --seen, or allow more")
     _note_fewer(len(items), wanted)
     print(columns([(f"{place}", f"{item.score:.2f}", item.key, item.title) for place, item in enumerate(items, 1)]))
+
+
+def _keys(history: str) -> list[str]:
+    """The keys of a history, which is a line of CSV."""
+    import csv
+
+    try:
+        cells = next(csv.reader([history], skipinitialspace=True, strict=True), [])
+    except csv.Error as error:
+        raise UserError(
+            f"--history {history!r} is no line of CSV ({error}): put a key with a comma or a quote into quotes, and "
+            'double the quotes in it: "Tea, green","24"" screen"'
+        ) from error
+    return [key.strip() for key in cells if key.strip()]
 
 
 def _known(model: "Recommender", keys: list[str], skip_unknown: bool, what: str) -> list[str]:

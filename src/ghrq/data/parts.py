@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from ghrq.data.outputs import replacing
 from ghrq.system import files
-from ghrq.system.errors import UserError
+from ghrq.system.errors import UserError, counted
 from ghrq.system.pretrained import checksum
 
 _JOB, _NOTE = "job.json", b"ghrq"
@@ -23,16 +23,23 @@ class Parts:
     Args:
         out: the file to write.
         schema: of its rows.
-        job: everything that decides what is written, ready for JSON. Parts of another job are removed.
+        job: everything that decides what is written, ready for JSON.
+        replace: whether finished parts of another job are removed; else they are an error.
 
     """
 
-    def __init__(self, out: Path, schema: Any, job: dict[str, Any]) -> None:
+    def __init__(self, out: Path, schema: Any, job: dict[str, Any], replace: bool = False) -> None:
         target = files.link_target(out)
         self.out, self.schema, self.folder = out, schema, target.with_name(f"{target.name}.parts")
         job = {"job": checksum(job | {"schema": str(schema)})}
         with files.telling(self.folder):
             if self.folder.exists() and not self._is_mine(job):
+                if len(self) and not replace:
+                    raise UserError(
+                        f"{self.folder} has {counted(len(self), 'finished part')} of {out} by another command, or of "
+                        "another table: finish that command, name another output, or replace them (replace=True, "
+                        "--force)"
+                    )
                 self.remove()
             self.folder.mkdir(exist_ok=True)
             files.write_json(self.folder / _JOB, job)

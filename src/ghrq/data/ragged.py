@@ -1,5 +1,7 @@
 """Rows of different lengths in one flat array: row i has the places ``starts[i]`` to before ``starts[i + 1]``."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -17,6 +19,57 @@ def ranges(start: Ints, count: Ints) -> tuple[Ints, Ints]:
     """The numbers ``start[i] … start[i] + count[i] - 1`` for each i, concatenated; first, the i of each."""
     owner = np.repeat(np.arange(len(start)), count)
     return owner, np.arange(len(owner)) + (start - (np.cumsum(count) - count))[owner]
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """``n`` rows of whole numbers, one after the other."""
+
+    values: Tensor
+    """int64 ``(total,)``."""
+    lengths: Tensor
+    """int64 ``(n,)``."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.lengths)
+
+    @classmethod
+    def of(cls, filled: Tensor) -> "Ragged":
+        """The rows of ``filled (n, width)``, without its negative numbers."""
+        return cls(filled.flatten(), torch.full((len(filled),), filled.shape[1])).without_negative()
+
+    def without_negative(self) -> "Ragged":
+        """The same rows without their negative numbers."""
+        there = self.values >= 0
+        owner = torch.repeat_interleave(torch.arange(len(self)), self.lengths)
+        return Ragged(self.values[there], torch.bincount(owner[there], minlength=len(self)))
+
+    def take(self, rows: Tensor) -> "Ragged":
+        """The rows ``rows``, int64 ``(k,)``."""
+        lengths = self.lengths[rows]
+        _, place = ranges((self.lengths.cumsum(0)[rows] - lengths).numpy(), lengths.numpy())
+        return Ragged(self.values[torch.from_numpy(place)], lengths)
+
+    def left_filled(self) -> Tensor:
+        """int64 ``(n, longest)``: the rows, filled with -1 from the left; one wide at least."""
+        return last_of_each(self.values, self.lengths, max(1, int(self.lengths.max())) if len(self) else 1)
+
+    def pieces(self, most: int, cells: int) -> list[Tensor]:
+        """The places of all rows, int64, in pieces of about equal length, the shortest rows first.
+
+        A piece has at most ``most`` rows, and filled to its longest row at most ``cells`` numbers; a longer row is a
+        piece of its own.
+        """
+        order = self.lengths.argsort(stable=True)
+        ascending, pieces, start = self.lengths[order].tolist(), [], 0
+        while start < len(order):
+            stop = min(start + most, len(order))
+            while stop - start > 1 and (stop - start) * ascending[stop - 1] > cells:
+                stop -= 1
+            pieces.append(order[start:stop])
+            start = stop
+        return pieces
 
 
 def last_of_each(values: Tensor, lengths: Tensor, width: int) -> Tensor:

@@ -52,7 +52,7 @@ def embed_texts(
     *,
     batch: int = 64,
     device: str | None = None,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
     """The embeddings of ``texts``: float32 ``(n, d)``, each of length 1.
@@ -73,7 +73,7 @@ def embed_texts(
         raise UserError("there are no texts to embed: expected at least one")
     if model == MINILM_NAME:
         model = str(minilm_folder())
-    store = (folder or cache() / "embeddings") / _fingerprint(model)
+    store = (Path(folder) if folder else cache() / "embeddings") / _fingerprint(model)
     keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     known = _read(store)
     missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}

@@ -77,6 +77,8 @@ def random_codes(count: int, codebook_size: int | Sequence[int], num_stages: int
     """A distinct random tuple for each of ``count`` things, ``(count, num_stages)`` int64: codes that know nothing."""
     sizes = stage_sizes(codebook_size, num_stages)
     random, tuples = np.random.default_rng(seed), math.prod(sizes)
+    if tuples < count:
+        raise ValueError(f"codebook_size and num_stages allow only {tuples:,} tuples for {count:,}: raise one of them")
     numbers = np.unique(random.integers(tuples, size=2 * count))
     while len(numbers) < count:
         numbers = np.unique(np.concatenate((numbers, random.integers(tuples, size=count))))

@@ -33,7 +33,7 @@ class _Decoder(nn.Module):
         return self.codec.waveform(self.codec.quantizer.decode(codes))
 
 
-def export_onnx(codec: AudioCodec, folder: Path, depth: int | None = None) -> list[Path]:
+def export_onnx(codec: AudioCodec, folder: str | Path, depth: int | None = None) -> list[Path]:
     """Write ``codec`` to ``folder``, which is made; returns the files.
 
     ``encoder.onnx``: ``wave (B, frames · hop)`` float32 at the sample rate of the codec, filled with zeros at its end,
@@ -43,6 +43,7 @@ def export_onnx(codec: AudioCodec, folder: Path, depth: int | None = None) -> li
 
     ``frames`` is any multiple of ``codec.alignment``: 1, or the memory of SEANet's LSTM.
     """
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     codec = _plain(codec)
     device, unit = codec.quantizer.codebooks.device, codec.alignment

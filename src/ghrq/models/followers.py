@@ -72,8 +72,9 @@ class Followers(nn.Module):
         Items are weighted by ``decay`` to the power of the number of items after them. Rows of items that nothing
         followed are 0.
         """
-        there = histories >= 0
-        row, weight = there.nonzero()[:, 0], decayed(histories, decay)[there]
+        weight = decayed(histories, decay)
+        there = weight > 0  # of a long history few: 0.5 to the power of 150 is 0 in float32
+        row, weight = there.nonzero()[:, 0], weight[there]
         sums = self.sums(row, histories[there], weight, len(histories))
         return sums / sums.sum(1, keepdim=True).clamp(min=torch.finfo().tiny)
 

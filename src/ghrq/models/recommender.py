@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ghrq.data.ragged import last_of_each
+from ghrq.data.ragged import Ragged
 from ghrq.ids.tuples import Codes
 from ghrq.models.recommender_growth import Vectors, new_items
 from ghrq.models.recommender_network import RecommenderConfig
@@ -84,8 +84,8 @@ class Recommender(RecommenderRanking, Pretrained):
         lengths = torch.tensor([len(history) for history in histories], dtype=torch.int64)
         numbers = self.numbers(chain.from_iterable(histories), skip_unknown)
         mask = None if allowed is None else self.mask_of(allowed, skip_unknown)
-        filled = left_filled(numbers, lengths)
-        ranked = self.rank(filled, k, by=by, exclude_seen=exclude_seen, allowed=mask, beam=beam, fewer=fewer)
+        given = Ragged(numbers, lengths)
+        ranked = self.rank(given, k, by=by, exclude_seen=exclude_seen, allowed=mask, beam=beam, fewer=fewer)
         keys, titles = self.config.keys, self.config.titles
         return [
             [Recommended(keys[i], titles[i] if titles else "", s) for i, s in zip(items, scores, strict=True) if i >= 0]
@@ -160,11 +160,6 @@ class Recommender(RecommenderRanking, Pretrained):
             weights["item_embedding.weight"] = torch.cat((self.item_embedding.weight, own))
         larger.load_state_dict(weights)
         return larger.eval()
-
-
-def left_filled(numbers: Tensor, lengths: Tensor) -> Tensor:
-    """Histories of different ``lengths (B,)``, one after the other in ``numbers``, as ``(B, longest)``."""
-    return last_of_each(numbers, lengths, max(1, int(lengths.max())) if len(lengths) else 1)
 
 
 def _is_list(given: object) -> bool:

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ghrq.data.parts import Parts
+from ghrq.data.ragged import Ragged
 from ghrq.data.tables import open_source
 from ghrq.data.tables.columns import can_be_ids, checked_name
-from ghrq.models.recommender import Recommender, left_filled
+from ghrq.models.recommender import Recommender
 from ghrq.models.recommender_ranking import Way
 from ghrq.system.errors import UserError, counted
 from ghrq.system.pretrained import digest
@@ -38,8 +39,8 @@ class Served(NamedTuple):
 
 def recommend_table(
     model: Recommender,
-    source: Path,
-    out: Path,
+    source: str | Path,
+    out: str | Path,
     k: int,
     *,
     user: str = "user_id",
@@ -49,12 +50,13 @@ def recommend_table(
     allowed: Tensor | None = None,
     beam: int = 50,
     skip_unknown: bool = False,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> Served:
     """Write the k best items of every user of a table to the Parquet file ``out``, atomically.
 
     Finished parts are kept in the folder ``out.parts`` until all are there: the same call after the process was killed
-    goes on where it was, and writes the same file.
+    goes on where it was, and writes the same file. Finished parts of another call are an error, unless ``replace``.
 
     ``source`` (Parquet or JSON lines) has a row for each user: the column ``user``, and ``history``, a list of keys of
     items, the oldest first. ``out`` gets ``user``, and the lists ``items`` (keys), ``titles`` if the model has some,
@@ -63,7 +65,7 @@ def recommend_table(
     :meth:`Recommender.mask_of` gives them; users who had nearly all of them get shorter lists. Memory does not depend
     on the number of users.
     """
-    progress = progress or Progress()
+    progress, source, out = progress or Progress(), Path(source), Path(out)
     table = open_source(source, text=(user, history))
     for option, name in (("--user", user), ("--items", history)):
         checked_name(source, name, table.schema.names, option)
@@ -83,7 +85,7 @@ def recommend_table(
     model_of = digest(json.dumps(model._saved_config()), model.state_dict())
     job = settings | {"columns": [user, history], "model": model_of, "source": _identity(source), "rows": _PART}
     job |= {} if allowed is None else {"allowed": allowed.nonzero().squeeze(1).tolist()}
-    parts = Parts(out, schema, job)
+    parts = Parts(out, schema, job, replace)
     done = len(parts)
     try:
         with progress.bar("recommending", table.rows, unit="users") as bar:
@@ -92,13 +94,13 @@ def recommend_table(
                 _check_users(source, batch.column(0), part * _PART)
                 numbers, lengths = _numbers(batch.column(1), keys)
                 missing = numbers < 0
-                filled = left_filled(numbers, lengths)
-                empty = ~(filled >= 0).any(1)
+                known = Ragged(numbers, lengths).without_negative()
+                empty = known.lengths == 0
                 if not skip_unknown and (bool(missing.any()) or bool(empty.any())):
                     raise _unknown(source, batch, part * _PART, numbers, lengths, empty)
                 kept = (~empty).nonzero().squeeze(1)
                 found = model.rank(
-                    filled[kept], k, by=by, exclude_seen=exclude_seen, allowed=allowed, beam=beam, fewer=True
+                    known.take(kept), k, by=by, exclude_seen=exclude_seen, allowed=allowed, beam=beam, fewer=True
                 )
                 there = found.items >= 0
                 items = pa.array(found.items[there].numpy())

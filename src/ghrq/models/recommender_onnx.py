@@ -36,7 +36,7 @@ class _Decoder(nn.Module):
         return torch.cat(self.decoder.logits(states, codes), dim=1)
 
 
-def export_onnx(model: Recommender, folder: Path) -> list[Path]:
+def export_onnx(model: Recommender, folder: str | Path) -> list[Path]:
     """Write the parts of ``model`` to ``folder``, which is made; returns the files.
 
     ``encoder.onnx``: ``items (B, T)`` int64 item numbers, the oldest first, -1 as padding at the end, T up to the
@@ -49,6 +49,7 @@ def export_onnx(model: Recommender, folder: Path) -> list[Path]:
     """
     if model.config.generator == "t5":
         raise UserError("a recommender with the generator t5 is exported by the tools of transformers (optimum)")
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     training, config, device = model.training, model.config, model.codes.device
     rows = torch.export.Dim("rows", max=2**20)

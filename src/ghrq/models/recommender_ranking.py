@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ghrq.data.ragged import Ragged
 from ghrq.models.followers import decayed
 from ghrq.models.recommender_network import RecommenderNetwork
 from ghrq.nets.code_decoder import CodeDecoder
@@ -18,8 +19,9 @@ Way = Literal["codes", "reranked", "items", "hybrid", "memory"]
 
 WAYS: tuple[Way, ...] = get_args(Way)
 
-# Scores of all items for so many requests are in memory at once, at most; and so many requests.
-_SCORES, _REQUESTS = 2**24, 256
+# Scores of all items for so many requests are in memory at once, at most; so many requests; and so many items of
+# their histories, each history filled to the longest of them.
+_SCORES, _REQUESTS, _CELLS = 2**24, 256, 2**22
 # Codes of histories, repeated for each prefix that a search of T5 keeps.
 _REPEATED = 2**18
 
@@ -59,7 +61,7 @@ class RecommenderRanking(RecommenderNetwork):
 
     def rank(
         self,
-        histories: Tensor,
+        histories: Tensor | Ragged,
         k: int = 10,
         *,
         by: Way | None = None,
@@ -70,6 +72,9 @@ class RecommenderRanking(RecommenderNetwork):
         progress: Progress | None = None,
     ) -> Ranked:
         """The k best next items of ``histories (B, H)`` int64 item numbers, the newest last; -1 is left out.
+
+        Where few histories are much longer than the others, give them as :class:`ghrq.data.ragged.Ragged`: then no
+        memory depends on the longest.
 
         ``by``:
 
@@ -102,7 +107,7 @@ class RecommenderRanking(RecommenderNetwork):
     @torch.no_grad()
     def rank_by_each(
         self,
-        histories: Tensor,
+        histories: Tensor | Ragged,
         k: int,
         ways: Sequence[Way],
         *,
@@ -114,22 +119,22 @@ class RecommenderRanking(RecommenderNetwork):
     ) -> dict[Way, Ranked]:
         """As :meth:`rank`, by several ways, which share the states and one search over codes."""
         for by in ways:
-            self._check_request(histories, k, by)
+            self._check_request(k, by)
         at_least("beam", beam, 0, whole=True)
-        self._check_filled(histories)
+        given = self._checked(histories)
         length, k = k, min(k, len(self)) if fewer else k
         size = min(_REQUESTS, _SCORES // len(self))
         if self.config.generator == "t5":
             size = min(size, _REPEATED // (max(beam or len(self), k) * self.config.history * len(self.config.sizes)))
         # Histories of about equal length together: little is padding then.
-        order = (histories >= 0).sum(1).argsort(stable=True)
+        pieces = given.pieces(max(1, size), _CELLS)
         training, parts = self.training, []
         self.eval()
         try:
             vectors = None if set(ways) == {"codes"} else self._vectors
-            with (progress or Progress()).patient_bar(f"ranking by {', '.join(ways)}", len(histories), "users") as bar:
-                for rows in order.split(max(1, size)) if len(order) else ():
-                    part = histories[rows].to(self.codes.device)
+            with (progress or Progress()).patient_bar(f"ranking by {', '.join(ways)}", len(given), "users") as bar:
+                for rows in pieces:
+                    part = given.take(rows).left_filled().to(self.codes.device)
                     some = allowed if allowed is None or allowed.dim() == 1 else allowed[rows]
                     mask = self._mask(part, 0 if fewer else k, exclude_seen, some)
                     parts.append(self._rank(part, k, ways, mask, beam, vectors))
@@ -137,8 +142,8 @@ class RecommenderRanking(RecommenderNetwork):
         finally:
             self.train(training)
         if not parts:
-            return {way: Ranked(histories.new_empty(0, length), torch.empty(0, length)) for way in ways}
-        back = order.argsort()
+            return {way: Ranked(given.values.new_empty(0, length), torch.empty(0, length)) for way in ways}
+        back = torch.cat(pieces).argsort()
         ranked = {
             way: Ranked(*(torch.cat(found).cpu()[back] for found in zip(*(part[way] for part in parts), strict=True)))
             for way in ways
@@ -286,28 +291,32 @@ class RecommenderRanking(RecommenderNetwork):
         seen = torch.zeros(len(histories), len(self) + 1, dtype=torch.bool, device=histories.device)
         return seen.scatter_(1, histories.where(histories >= 0, len(self)), True)[:, :-1]
 
-    def _check_request(self, histories: Tensor, k: int, by: Way) -> None:
+    def _check_request(self, k: int, by: Way) -> None:
         at_least("k", k, 1, whole=True)
         one_of("by", by, WAYS)
         if by not in self.ways:
             missing = "items" if "items" not in self.config.outputs else "codes"
             lacks = "has no memory" if by == "memory" else f"predicts no {missing}"
             raise UserError(f"by={by!r}, but this model {lacks}: use by={self.ways[-1]!r}")
-        if histories.dim() != 2:
-            raise ValueError(f"expected histories of shape (B, H), got shape {tuple(histories.shape)}")
 
-    def _check_filled(self, histories: Tensor) -> None:
-        if histories.numel() and int(histories.max()) >= len(self):
+    def _checked(self, histories: Tensor | Ragged) -> Ragged:
+        """The items of each history; all are of the catalogue, and there is one at least."""
+        if isinstance(histories, Tensor) and histories.dim() != 2:
+            raise ValueError(f"expected histories of shape (B, H), got shape {tuple(histories.shape)}")
+        given = Ragged.of(histories.cpu()) if isinstance(histories, Tensor) else histories.without_negative()
+        largest = int(given.values.max()) if len(given.values) else -1
+        if largest >= len(self):
             raise UserError(
-                f"item number {int(histories.max())} is not one of 0 to {len(self) - 1}: the histories belong to "
+                f"item number {largest} is not one of 0 to {len(self) - 1}: the histories belong to "
                 "another catalogue than the model"
             )
-        empty = (~(histories >= 0).any(1)).nonzero().squeeze(1).tolist()
+        empty = (given.lengths == 0).nonzero().squeeze(1).tolist()
         if empty:
             raise UserError(
-                f"{len(empty):,} of {len(histories):,} histories have no item that the model knows, the first is "
+                f"{len(empty):,} of {len(given):,} histories have no item that the model knows, the first is "
                 f"number {empty[0]} (from 0): leave such users out, or recommend what is popular"
             )
+        return given
 
 
 def _repeated(chance: Tensor, seen: Tensor, share: float) -> Tensor:

@@ -86,7 +86,9 @@ class CodeDecoder(nn.Module):
             count = trie.span(torch.arange(trie.num_nodes(stage), device=states.device), stage)[1]
             parent = torch.repeat_interleave(count)  # of each node of the next depth
             total = total.index_select(1, parent)
-            for nodes in (count > 1).nonzero().squeeze(1).split(max(1, _PAIRS // len(states))):
+            several = (count > 1).nonzero().squeeze(1)
+            # An empty tensor would be split into one empty part.
+            for nodes in several.split(max(1, _PAIRS // len(states))) if len(several) else ():
                 pairs = (states + prefix[nodes].unsqueeze(1)).flatten(0, 1)
                 found = self._children(pairs, nodes.repeat_interleave(len(states)), stage, trie)
                 row = found.owner % len(states)

@@ -64,10 +64,10 @@ def check(data):
 
 def test_the_files_as_published(paths):
     told = io.StringIO()
-    check(read_amazon(paths[0], progress=PlainProgress(told)))
+    check(read_amazon(str(paths[0]), progress=PlainProgress(told)))
     assert "left out 2 of 16 reviews: their items have no metadata" in told.getvalue()
     assert "1 of 5 items have neither a title nor a description" in told.getvalue()
-    assert "left out 4 of 14 rows: a user with fewer than 5 items" in told.getvalue()
+    assert "left out 4 of 14 rows: a user with fewer than 5 events" in told.getvalue()
 
 
 def test_literals_and_json_may_be_exchanged(paths, tmp_path):

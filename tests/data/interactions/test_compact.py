@@ -105,7 +105,7 @@ def test_bad_items_are_named_with_their_line(tmp_path, item, message):
 
 def test_damaged_files_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"there is no sequences.txt.gz"):
-        read_compact(tmp_path)
+        read_compact(str(tmp_path))
     write(tmp_path)
     with pytest.raises(UserError, match="expected a row of floats for each of the 5 items"):
         read_compact(write(tmp_path, vectors=VECTORS[:4]))

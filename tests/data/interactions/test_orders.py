@@ -66,6 +66,13 @@ def test_orders_are_put_in_time_order(tmp_path, ending):
     assert keys(read_orders(table(tmp_path / f"orders.{ending}", ORDERS))) == WANTED
 
 
+def test_paths_may_be_texts(tmp_path, orders, items):
+    np.save(tmp_path / "vectors.npy", np.array(ITEMS["vector"], dtype=np.float32))
+    data = read_orders(str(orders), str(items), embeddings=str(tmp_path / "vectors.npy"))
+    assert keys(data) == WANTED
+    assert data.vectors.tolist() == ITEMS["vector"]
+
+
 def test_columns_of_other_names_and_whole_numbers_as_keys(tmp_path):
     columns = {
         "who": [7, 7, 7, 8, 8, 8],
@@ -90,12 +97,47 @@ MOMENTS = [datetime(2024, 1, 31, 10) - timedelta(hours=7 * i) for i in range(3)]
         [date(2024, 3, 1), date(2024, 2, 29), date(2023, 12, 31)],
         ["30", "9", "1e-3"],
         [2**62 + 2, 2**62 + 1, 2**62],
+        [str(2**62 + 2), str(2**62 + 1), str(2**62)],
+        pa.array([2**64 - 1, 2**63, 1], pa.uint64()),
+        pa.array([2**60 + 3, 2**60 + 2, 2**60 + 1], pa.timestamp("ns")),
+        pa.array([2**60 + 3, 2**60 + 2, 2**60 + 1], pa.timestamp("ns", "Europe/Berlin")),
+        ["2024-01-31 10:15:00.123456789", "2024-01-31 10:15:00.123456788", "2024-01-31 10:15:00"],
+        ["2024-01-31T10:15:00.123456789Z", "2024-01-31T10:15:00.123456788Z", "2024-01-31T10:15:00Z"],
+        pa.array([3, 2, -(2**31)], pa.date32()),
+        pa.array([2 * 86_400_000, 86_400_000, 0], pa.date64()),
     ],
-    ids=["moments", "zone", "text", "text with Z", "offsets", "dates", "numbers as text", "large numbers"],
+    ids=[
+        "moments",
+        "zone",
+        "text",
+        "text with Z",
+        "offsets",
+        "dates",
+        "numbers as text",
+        "large numbers",
+        "large numbers as text",
+        "uint64",
+        "ns",
+        "ns and zone",
+        "ns as text",
+        "ns as text with Z",
+        "date32",
+        "date64",
+    ],
 )
 def test_times_of_all_kinds(tmp_path, times):
     columns = {"user_id": ["u"] * 3, "item_id": ["new", "middle", "old"], "timestamp": times}
     assert keys(read_orders(table(tmp_path / "t.parquet", columns))) == {"u": ["old", "middle", "new"]}
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-Infinity"])
+def test_times_that_are_not_finite_are_refused_or_left_out(tmp_path, value):
+    path = table(tmp_path / "orders.csv", ORDERS | {"timestamp": [value, *map(str, ORDERS["timestamp"][1:])]})
+    message = rf"orders.csv, row 0 \(counted from 0\): column 'timestamp' is '{value}', expected a finite number"
+    both(path, message, "left out 1 of 8 rows, the first is row 0", WANTED | {"ann": ["z", "y", "w"]})
+    if value != "nan":  # in a column of numbers, NaN is an empty cell
+        path = table(tmp_path / "orders.parquet", changed(ORDERS, "timestamp", 0, float(value)))
+        both(path, "expected a finite number", "row 0", WANTED | {"ann": ["z", "y", "w"]})
 
 
 def test_leading_zeros_of_csv_are_kept(tmp_path):
@@ -236,6 +278,13 @@ def test_remedies_name_what_a_recipe_has(tmp_path, orders, items):
         read_orders(orders, on_bad="foo")
 
 
+def test_an_item_that_was_left_out_is_not_called_missing(tmp_path, orders):
+    items = table(tmp_path / "items.parquet", changed(ITEMS, "vector", 3, None))
+    told = io.StringIO()
+    read_orders(orders, items, vectors="vector", on_bad="skip", progress=PlainProgress(told))
+    assert re.search(r"the item 'z' is not in .*items.parquet, or was left out of it\n", told.getvalue())
+
+
 def test_an_item_in_two_rows(tmp_path, orders):
     items = table(tmp_path / "items.parquet", changed(ITEMS, "item_id", 4, "x"))
     data = both(
@@ -258,8 +307,8 @@ def test_an_item_in_two_rows(tmp_path, orders):
             {},
             r"row 5 \(counted from 0\): column 'timestamp' is '31.1.2024', expected a number or a time such as",
         ),
-        ({name: column[:2] for name, column in ORDERS.items()}, {}, "is too small: no user has 3 items, so nothing"),
-        (ORDERS, {"core": 5}, "is too small: no user has 5 items and no item 5 users"),
+        ({name: column[:2] for name, column in ORDERS.items()}, {}, "is too small: no user has 3 events, so nothing"),
+        (ORDERS, {"core": 5}, "is too small: no user has 5 events and no item has 5, so nothing"),
         (ORDERS, {"core": -1}, "core is -1: expected 0"),
         (ORDERS, {"core": 2.5}, "core is 2.5: expected 0"),
         (ORDERS, {"text": "title"}, "text is 'title', expected a list of columns"),

@@ -38,7 +38,7 @@ class _Described(NamedTuple):
     description: str
 
 
-def read_amazon(reviews: Path, meta: Path | None = None, progress: Progress | None = None) -> Interactions:
+def read_amazon(reviews: str | Path, meta: str | Path | None = None, progress: Progress | None = None) -> Interactions:
     """Who reviewed what, by time, at equal times by ASIN. Items without metadata are left out.
 
     Without ``meta``, ``reviews_CATEGORY_5.json.gz`` has its metadata in the same folder, in ``meta_CATEGORY.json.gz``.
@@ -46,8 +46,8 @@ def read_amazon(reviews: Path, meta: Path | None = None, progress: Progress | No
     The keys of the items are their ASINs, in ascending order. The text of an item is its title and its description,
     joined by ``". "``; it may be empty.
     """
-    progress = progress or Progress()
-    meta = meta or _metadata_beside(reviews)
+    progress, reviews = progress or Progress(), Path(reviews)
+    meta = Path(meta) if meta else _metadata_beside(reviews)
     people, reviewed, time = _reviews(reviews, progress)
     found = reviewed.dictionary.to_pylist()
     described = _metadata(meta, set(found), progress)

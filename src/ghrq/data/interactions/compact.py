@@ -25,8 +25,9 @@ SEQUENCES, ITEMS, VECTORS = "sequences.txt.gz", "items.jsonl.gz", "mpnet-embeddi
 _REMEDY = "get the file again"
 
 
-def read_compact(folder: Path) -> Interactions:
+def read_compact(folder: str | Path) -> Interactions:
     """The users, items and embeddings of ``folder``; the keys of the items are their ASINs."""
+    folder = Path(folder)
     if not (folder / SEQUENCES).is_file():
         raise UserError(f"there is no {SEQUENCES} in {folder}: name the folder that has {SEQUENCES} and {ITEMS}")
     items = _items(folder / ITEMS)

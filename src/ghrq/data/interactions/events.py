@@ -82,16 +82,16 @@ def arrange(
     distinct = ~_repeated(events)
     core = _core(events, distinct, least_of_user, least_of_item)
     few = (
-        f"a user with fewer than {least_of_user} items"
-        + (least_of_item > 0) * f", or an item with fewer than {least_of_item} users"
+        f"a user with fewer than {least_of_user} events"
+        + (least_of_item > 0) * f", or an item with fewer than {least_of_item} events"
     )
     for mask, reason in ((~distinct, "the same user, item and time as another row"), (distinct & ~core, few)):
         if mask.any():
             progress.note(f"{name}: left out {mask.sum():,} of {len(mask):,} rows: {reason}")
     events = events.take(core)
     if not len(events.user):
-        also = f" and no item {least_of_item} users" if least_of_item else ""
-        raise UserError(f"{name} is too small: no user has {least_of_user} items{also}, so nothing is left")
+        also = f" and no item has {least_of_item}" if least_of_item else ""
+        raise UserError(f"{name} is too small: no user has {least_of_user} events{also}, so nothing is left")
     present, user = _renumbered(events.user)
     catalogue, item = items, events.item
     if least_of_item or not keep_unseen:

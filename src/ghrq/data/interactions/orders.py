@@ -33,8 +33,8 @@ _OPTIONS = {"--on-bad skip": _SKIP, "--column": "vectors (--set data.vectors=…
 
 
 def read_orders(
-    orders: Path,
-    items: Path | None = None,
+    orders: str | Path,
+    items: str | Path | None = None,
     *,
     user: str = "user_id",
     item: str = "item_id",
@@ -42,7 +42,7 @@ def read_orders(
     title: str | None = None,
     text: Sequence[str] = (),
     vectors: str | None = None,
-    embeddings: Path | None = None,
+    embeddings: str | Path | None = None,
     core: int = 0,
     on_bad: OnBad = "stop",
     progress: Progress | None = None,
@@ -51,7 +51,7 @@ def read_orders(
 
     Args:
         orders: a row for each purchase, in any order. Rows of one user at the same time stay in their order; of rows
-            with the same user, item and time the first counts. Users with fewer than 3 items are left out.
+            with the same user, item and time the first counts. Users with fewer than 3 events are left out.
         items: a row for each item that can be recommended, whether it was bought or not. Without it, the items are
             those of the orders.
         user: the column of the users in ``orders``, text or whole numbers.
@@ -63,12 +63,13 @@ def read_orders(
         embeddings: the table of the embeddings if it is not ``items``: with a column ``item``, or a ``.npy`` with a row
             for each row of ``items``.
         core: leave out users and items with fewer events, again and again until all have so many; 0: keep all items.
-        on_bad: ``"skip"`` leaves out rows of orders without a user, item or time or of an item that is not in
+        on_bad: ``"skip"`` leaves out rows of orders without a user, item or (finite) time or of an item that is not in
             ``items``, and items without a key, text or vector. With ``"stop"`` they are errors.
         progress: is told what was left out.
 
     """
-    progress = progress or Progress()
+    progress, orders = progress or Progress(), Path(orders)
+    items, embeddings = (None if path is None else Path(path) for path in (items, embeddings))
     if not isinstance(core, int) or core < 0:
         raise UserError(f"core is {core}: expected 0 for all, or the least number of events of a user and of an item")
     one_of("on_bad", on_bad, get_args(OnBad))
@@ -131,9 +132,17 @@ def _events(
     number = _places(bought, pa.array(items.keys, pa.large_string()))
     unknown = (number < 0) & rows.kept
     if unknown.any():
-        rows.refuse(unknown, f"the item {bought[int(unknown.argmax())].as_py()!r} is not in {items_path}")
+        left_out = ", or was left out of it" if on_bad == "skip" else ""
+        rows.refuse(unknown, f"the item {bought[int(unknown.argmax())].as_py()!r} is not in {items_path}{left_out}")
+    places = np.flatnonzero(rows.kept)
+    moment = _times(path, times.filter(pa.array(rows.kept)), names[2], places)
+    endless = ~np.isfinite(moment)
+    if endless.any():
+        bad = np.zeros(len(users), dtype=bool)
+        bad[places[endless]] = True
+        rows.refuse(bad, f"column {names[2]!r} is {shown(times[int(bad.argmax())])!r}, expected a finite number")
+        moment = moment[~endless]
     kept = pa.array(rows.kept)
-    moment = _times(path, times.filter(kept), names[2], np.flatnonzero(rows.kept))
     people = _whole(users.filter(kept)).dictionary_encode()
     user = people.indices.to_numpy().astype(np.int64)
     return people.dictionary.to_pylist(), items, Events(user, number[rows.kept], moment)
@@ -243,21 +252,21 @@ def _places(values: Any, among: Any) -> Ints:
 
 
 def _times(path: Path, column: Any, name: str, rows: Ints) -> npt.NDArray[Any]:
-    """Times that can be compared, int64 or float64; ``rows`` are their places in the file, for errors."""
+    """Times that can be compared, whole numbers or floats; ``rows`` are their places in the file, for errors."""
     kind = column.type
-    if pa.types.is_floating(kind):
-        return np.asarray(column).astype(np.float64)
-    if pa.types.is_integer(kind):
-        return np.asarray(column).astype(np.int64)
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return np.asarray(column.cast(pa.timestamp("us", getattr(kind, "tz", None))).cast(pa.int64()))
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        return np.asarray(column)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):  # in the unit of the column: only their order counts
+        return np.asarray(column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()))
     if not _is_text(kind):
         raise UserError(
             f"{path}: column {name!r} holds {kind}, expected times: convert it, or name another with time "
             "(--set data.time=…)"
         )
-    # One form for the whole column: numbers, times without a zone, times with one.
-    forms = (pa.float64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    # One form for the whole column: numbers, times without a zone, times with one. Of those that fit the first counts:
+    # float64 has no whole numbers above 2^53, and nanoseconds end in 2262.
+    clocks = [pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")]
+    forms = (pa.int64(), pa.float64(), *clocks)
     readable = {form: _readable(column, form) for form in forms}
     form = max(forms, key=lambda each: readable[each])
     if readable[form] < len(column):
@@ -268,7 +277,7 @@ def _times(path: Path, column: Any, name: str, rows: Ints) -> npt.NDArray[Any]:
             "'2024-01-31 10:15:00', with a zone in all rows or in none: fix or remove that row"
         )
     values = column.cast(form)
-    return np.asarray(values if form == pa.float64() else values.cast(pa.int64()))
+    return np.asarray(values.cast(pa.int64()) if pa.types.is_timestamp(form) else values)
 
 
 def _readable(column: Any, form: Any) -> int:

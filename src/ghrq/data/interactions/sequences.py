@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ghrq.data.ragged import last_of_each, ranges, starts
+from ghrq.data.ragged import Ragged, last_of_each, ranges, starts
 from ghrq.system.errors import UserError
 
 LEAST_ITEMS = 3
@@ -63,13 +63,17 @@ class Interactions:
 
     def take(self, users: Tensor) -> "Interactions":
         """The sequences of ``users``, int64 ``(k,)``; the catalogue stays."""
-        _, place = ranges(self.starts[users].numpy(), self.lengths[users].numpy())
+        taken = self.histories(users)
         return replace(
             self,
             users=[self.users[user] for user in users.tolist()],
-            starts=torch.from_numpy(starts(self.lengths[users].numpy())),
-            sequence=self.sequence[torch.from_numpy(place)],
+            starts=torch.from_numpy(starts(taken.lengths.numpy())),
+            sequence=taken.values,
         )
+
+    def histories(self, users: Tensor) -> Ragged:
+        """The whole sequences of ``users``, int64 ``(k,)``, alone; they are not padded to the longest."""
+        return Ragged(self.sequence, self.lengths).take(users)
 
     def without_last(self, count: int) -> "Interactions":
         """The same without the last ``count`` items of each user; each has at least so many."""

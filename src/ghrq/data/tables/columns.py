@@ -188,6 +188,8 @@ def text_array(path: Path, array: Any, name: str) -> Any:
             array = pc.binary_join(array.cast(pa.list_(pa.string())), " > ")
         return _checked_text(array.cast(pa.string()), pa.string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        if "UTF8" in str(error):
+            raise UserError(f"{path}: column {name!r} is not text in UTF-8: save the file as UTF-8") from error
         raise UserError(f"{path}: column {name!r} holds {array.type}, which cannot be a label: name another") from error
 
 

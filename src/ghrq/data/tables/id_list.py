@@ -12,12 +12,13 @@ from ghrq.system.errors import UserError
 from ghrq.system.inputs import InputFile
 
 
-def read_ids_column(path: Path, name: str | None) -> Any:
+def read_ids_column(path: str | Path, name: str | None) -> Any:
     """All ids of a file, an Arrow array: a column of a table, or the lines of a ``.txt``.
 
     The column is ``name`` if there is one of that name, else the one that is called as ids usually are, else the only
     column. In CSV an only column of any other name is an error: it may be the first id of a file without a header.
     """
+    path = Path(path)
     if path.suffix.lower() == ".txt":
         with InputFile(path).reading("text"):
             lines = path.read_text("utf-8-sig").splitlines()

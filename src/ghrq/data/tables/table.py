@@ -350,8 +350,9 @@ def open_codes(
     )
 
 
-def open_source(path: Path, text: Collection[str]) -> Source:
+def open_source(path: str | Path, text: Collection[str]) -> Source:
     """The reader of a file as rows of any columns; those in ``text`` keep their spelling."""
+    path = Path(path)
     name = path.name.lower().removesuffix(".gz")
     if os.path.isdir(path) or name.endswith(".parquet"):
         return ParquetSource(path)

@@ -40,6 +40,8 @@ _SIMPLE = re.compile(rb"\{(?:\[\])*\}")  # the brackets of an object of values a
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
+_SAVE_AS_UTF8 = "save the file as UTF-8"
+
 # Bytes of the header that are searched for the separator.
 _HEADER_BYTES = 2**16
 
@@ -145,6 +147,8 @@ class JsonLinesSource:
         """The number of lines that are not blank. What would crash pyarrow's parser is an error."""
         rows = 0
         with self._file.reading("JSON lines"), _opened(self.path) as file:
+            _check_not_utf16(self.path, file.read(2))
+            file.seek(0)
             while line := file.readline(2 * _BLOCK):
                 problem = "more bytes than can be read at once" if len(line) == 2 * _BLOCK else _problem(line.strip())
                 if problem:
@@ -202,9 +206,16 @@ def _opened(path: Path) -> IO[bytes]:
 def _check_separator(given: InputFile) -> None:
     with given.reading("CSV"), _opened(given.path) as file:
         header = file.readline(_HEADER_BYTES)
+    _check_not_utf16(given.path, header)
     for separator, called in ((b";", "semicolons"), (b"\t", "tabs")):
         if separator in header and b"," not in header:
             raise UserError(f"{given.path} has {called} between its columns: the separator has to be a comma")
+
+
+def _check_not_utf16(path: Path, start: bytes) -> None:
+    """By the mark at the start of the file, or half a character of ASCII there."""
+    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or start[:2].count(0) == 1:
+        raise UserError(f"{path} is text in UTF-16, expected UTF-8: {_SAVE_AS_UTF8}")
 
 
 def _mostly_numbers(cells: Any) -> bool:
@@ -221,8 +232,13 @@ def _parsing(file: InputFile, kind: str, first: int, names: Sequence[str] = ()) 
     with file.reading(kind, f"expected {_EXPECTED[kind]}"):
         try:
             yield
+        except UnicodeDecodeError as error:  # of names of columns
+            raise UserError(f"{file.path} is not text in UTF-8: {_SAVE_AS_UTF8}") from error
         except pa.ArrowInvalid as error:
             found = re.search(r"[Rr]ow #?(\d+)", str(error))
+            if "UTF8" in str(error):
+                where = place(file.path, int(found[1]) + first) if found else str(file.path)
+                raise UserError(f"{where} is not text in UTF-8: {_SAVE_AS_UTF8}") from error
             if found is None:
                 raise
             reason = re.sub(r"\s*(in )?[Rr]ow #?\d+:?", "", str(error).splitlines()[0]).strip().rstrip(".")

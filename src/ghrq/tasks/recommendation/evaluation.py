@@ -51,7 +51,7 @@ def test_scores(
 ) -> dict[str, Any]:
     """Recall and NDCG of every way and protocol, by popularity of the target too; writes the ranks."""
     users = _some_users(len(split.test), settings.test_users)
-    histories, target, counts = every_item(split.before_test)[users], split.test[users], split.train.counts()
+    histories, target, counts = split.before_test.histories(users), split.test[users], split.train.counts()
     slices = popularity_slices(target, counts)
     scores: dict[str, Any] = {"users": len(target), "seconds": {}, "test": {}, "slices": {}}
     kept: dict[str, Tensor] = {}
@@ -122,7 +122,7 @@ def examples(model: Recommender, data: Interactions, split: Split) -> list[dict[
     names = data.titles or data.items
     users = torch.linspace(0, len(data) - 1, _SHOWN_USERS).long()
     histories = split.before_test.last(_SHOWN_ITEMS)[users]
-    found = model.rank(every_item(split.before_test)[users], _SHOWN_ITEMS, by=model.ways[-1], fewer=True).items
+    found = model.rank(split.before_test.histories(users), _SHOWN_ITEMS, by=model.ways[-1], fewer=True).items
     return [
         {
             "user": data.users[user],
@@ -163,14 +163,9 @@ def tune_memory(model: Recommender, split: Split, settings: RecommendationEvalua
 
 def _validated(model: Recommender, split: Split, settings: RecommendationEvaluation, way: Way) -> dict[str, float]:
     users = _some_users(len(split.validation), settings.validation_users)
-    found = model.rank(every_item(split.train)[users], 10, by=way, beam=20, fewer=True).items
+    found = model.rank(split.train.histories(users), 10, by=way, beam=20, fewer=True).items
     recall, ndcg = recall_ndcg(ranks(found, split.validation[users]), 10)
     return {"recall@10": float(recall.mean()), "ndcg@10": float(ndcg.mean())}
-
-
-def every_item(data: Interactions) -> Tensor:
-    """The whole history of every user ``(n, longest)``, the newest last, filled with -1 from the left."""
-    return data.last(int(data.lengths.max()))
 
 
 def _some_users(count: int, wanted: int) -> Tensor:

@@ -1,5 +1,6 @@
 """Generative recommendation: IDs from texts, a recommender that generates them, and its baselines in one harness."""
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from ghrq.models.recommender_network import RecommenderConfig
 from ghrq.report.page import Page
 from ghrq.report.results import StudyResults
 from ghrq.system import processes
-from ghrq.system.checks import largest_size
+from ghrq.system.checks import largest_size, stage_sizes
 from ghrq.system.errors import UserError, require
 from ghrq.system.progress import Progress
 from ghrq.tasks.recommendation import evaluation
@@ -80,6 +81,13 @@ class Recommendation(Task):
             raise UserError(
                 f"quantizer.codebook_size = {recipe.quantizer.codebook_size}: {len(data.items)} items are too few for "
                 f"so many codes: set it to some {max(2, len(data.items) // 8)}, and quantizer.num_stages to 3"
+            )
+        tuples = math.prod(stage_sizes(recipe.quantizer.codebook_size, recipe.quantizer.num_stages))
+        if recipe.ids.source == "random" and tuples < len(data.items):
+            raise UserError(
+                f"quantizer.codebook_size = {recipe.quantizer.codebook_size} and quantizer.num_stages = "
+                f"{recipe.quantizer.num_stages} allow only {tuples:,} random IDs for {len(data.items):,} items: raise "
+                "one of them"
             )
         if data.vectors is not None:
             largest, item = data.vectors.abs().amax(1).max(0)
