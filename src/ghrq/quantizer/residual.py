@@ -16,7 +16,6 @@ from ghrq.quantizer.codebook import (
     check_memory,
     forget_moments,
     initial_codebooks,
-    uneven,
 )
 from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.depth import DepthDropout
