@@ -215,6 +215,16 @@ def test_a_second_derivative_is_refused_rather_than_wrong():
         g.sum().backward()
 
 
+@pytest.mark.parametrize("kind", ["ghrq", "calibrated", "euclidean", "naive"])
+def test_a_second_derivative_of_the_loss_is_refused_too(kind):
+    """The incoming gradient is a constant there."""
+    z = vectors().requires_grad_()
+    loss = quantizer(kind)(z).loss + z.square().sum()
+    (g,) = torch.autograd.grad(loss, z, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        g.sum().backward()
+
+
 def test_a_copy_is_a_copy():
     rq = quantizer()
     other = copy.deepcopy(rq)

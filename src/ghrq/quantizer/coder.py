@@ -56,9 +56,9 @@ class Coder(nn.Module):
     @property
     def curvature(self) -> float:
         """C of the ball ``{x : c‖x‖² < 1}`` that the codes are on; 0 is flat space."""
-        known = self.learned is not None and not self.learned.isp_c.is_meta
-        if known and not torch.compiler.is_compiling():  # in a graph it is a constant
-            self._curvature = float(self.learned.c.detach())
+        learned = self.learned
+        if learned is not None and not learned.isp_c.is_meta and not torch.compiler.is_compiling():
+            self._curvature = float(learned.c.detach())  # in a graph it is a constant
         return self._curvature
 
     def train(self, mode: bool = True) -> Self:

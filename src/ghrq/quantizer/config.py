@@ -1,5 +1,6 @@
 """The quantizer section of a recipe, and the units in which flat space and the ball are comparable."""
 
+import warnings
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -83,9 +84,13 @@ class QuantizerConfig(StagedSection):
 
 
 def kmeans_start(quantizer: ResidualQuantizer, z: Tensor, progress: Progress) -> None:
-    """Start the codebooks from k-means on encoder outputs ``z (..., dim)``, with a progress bar."""
-    with progress.patient_bar("k-means", quantizer.num_stages, "stages") as bar:
-        quantizer.initialize(z, each_stage=bar.advance)
+    """Start the codebooks from k-means on encoder outputs ``z (..., dim)``, with a progress bar; notes for warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with progress.patient_bar("k-means", quantizer.num_stages, "stages") as bar:
+            quantizer.initialize(z, each_stage=bar.advance)
+    for warning in told:
+        progress.note(f"note: {warning.message}")
 
 
 def ball_units(quantizer: ResidualQuantizer) -> float:

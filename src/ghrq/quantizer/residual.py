@@ -264,9 +264,8 @@ class ResidualQuantizer(Learner, Pretrained):
         self.usage.reset()
         if self.midpoints is not None:
             self.midpoints.restart(self.codebooks)
-        idle = few_codes(start.perplexity, self.sizes)
-        if idle:
-            warnings.warn(idle, stacklevel=3)
+        if few_codes(start.perplexity, self.sizes):
+            warnings.warn(few_codes(start.perplexity, self.sizes, len(v.unique(dim=0))), stacklevel=3)
         return start.perplexity
 
     def freeze(self, frozen: bool = True) -> Self:
