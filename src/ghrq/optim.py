@@ -21,6 +21,9 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):
     There the second moment is one number per row, and the step is parallel to the first moment, so that the inner
     products of a row determine the new point and the transported moment.
 
+    On a ball whose curvature c is learnt, ``lr`` is in units of the ball's radius ``1/√c`` and not an absolute length:
+    c follows the size of the vectors, and steps that do not would throw the codes of small vectors about.
+
     Examples:
         >>> rq = ghrq.ResidualQuantizer(8, codebook_size=16, num_stages=2, codebook_update="gradient")
         >>> optimizer = ghrq.optim.RiemannianAdam(rq.parameters(), lr=1e-2)
@@ -73,6 +76,8 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):
             variance = torch.maximum(state["max_exp_avg_sq"][row], variance)
             state["max_exp_avg_sq"].copy_(variance)
         rate = -group["lr"] / (1.0 - beta1**step) / ((variance / (1.0 - beta2**step)).sqrt() + group["eps"])
+        if isinstance(manifold, PoincareBall) and manifold.isp_c is not None:
+            rate = rate / manifold.c.sqrt()
         _move(point, mean, rate, mean, alpha)
         return step
 

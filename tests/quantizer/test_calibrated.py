@@ -403,3 +403,11 @@ def test_vectors_do_not_run_away_from_codes_that_follow_them(weight):
         rq.eval()
         errors[kind] = torch.nn.functional.mse_loss(decoder(rq(encoder(x)).z_hat), x).item()
     assert errors["calibrated"] < 1.1 * errors["euclidean"]
+
+
+def test_codes_that_a_smaller_batch_stretches_stay_inside(recwarn):
+    rq = ResidualQuantizer(8, 16, 3, codebook_update="gradient")
+    rq.initialize(torch.randn(256, 8))
+    for _ in range(20):
+        rq(torch.randn(256, 8) * 1e-2)
+    assert not [warning for warning in recwarn if "outside the ball" in str(warning.message)]

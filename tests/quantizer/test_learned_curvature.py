@@ -174,3 +174,17 @@ def test_codes_are_inside_after_the_last_step() -> None:
         rq.learned.isp_c.add_(8.0)
     rq.eval()
     assert bool((rq.curvature * rq.codebooks.square().sum(-1) < 1.0).all())
+
+
+@pytest.mark.parametrize("size", [1e4, 1.0, 1e-4, 1e-6])
+def test_adam_steps_are_in_units_of_the_learned_ball(size):
+    torch.manual_seed(0)
+    rq, z = ResidualQuantizer(8, 16, 3, curvature="learn"), torch.randn(500, 8)
+    rq.initialize(z * size)
+    before = (rq.decode(rq.encode(z * size)) / size - z).square().mean()
+    optimizer = RiemannianAdam(rq.parameters(), lr=1e-3)
+    for _ in range(30):
+        optimizer.zero_grad()
+        rq(torch.randn(100, 8) * size).loss.backward()
+        optimizer.step()
+    assert (rq.decode(rq.encode(z * size)) / size - z).square().mean() < 1.05 * before

@@ -1,5 +1,7 @@
 """What users of other residual quantizers expect: channels first, unused codes, freezing, details, clear refusals."""
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from ghrq import ResidualQuantizer, ball
 from ghrq.geometry.nearest import code_table, sample
-from ghrq.quantizer import KINDS, DepthDropout
+from ghrq.quantizer import KINDS, DepthDropout, kmeans_start
+from ghrq.system.progress import PlainProgress
 
 D, K, N = 6, 16, 4
 
@@ -203,3 +206,15 @@ def test_the_default_start_does_not_depend_on_the_norm(dim, norm):
     torch.manual_seed(0)
     rq = ResidualQuantizer(dim, 16, 3, "calibrated")
     assert min(rq.initialize(torch.randn(1600, dim) * norm / dim**0.5)) > 8
+
+
+def test_equal_vectors_are_named_as_the_reason_for_few_codes():
+    with pytest.warns(UserWarning, match=r"stage 3: 1\.0\): only 1 of the vectors differ; .* or use fewer codes$"):
+        ResidualQuantizer(8, 16, 3, kind="euclidean").initialize(torch.ones(100, 8))
+
+
+def test_commands_tell_warnings_of_kmeans_as_notes(recwarn):
+    stream = io.StringIO()
+    kmeans_start(ResidualQuantizer(8, 16, 3), torch.ones(100, 8), PlainProgress(stream))
+    assert stream.getvalue().startswith("note: less than a tenth of the 16 codes is in use")
+    assert not list(recwarn)

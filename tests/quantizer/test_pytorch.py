@@ -180,9 +180,47 @@ def test_can_be_built_without_memory():
         assert quantizer().codebooks.device.type == "meta"
 
 
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("settings", [*OPTIONS, {"curvature": "learn"}, {"centre": True}], ids=str)
+def test_built_without_memory_it_loads_its_state(settings, assign):
+    z, settings = vectors(), {"kind": "calibrated", **settings}
+    rq = quantizer(**settings)
+    rq(z)
+    with torch.device("meta"):
+        other = quantizer(**settings)
+    if not assign:
+        other.to_empty(device="cpu")
+    other.load_state_dict(rq.state_dict(), assign=assign)
+    assert not any(tensor.is_meta for tensor in (*other.parameters(), *other.buffers(), other.codebooks.manifold.c))
+    assert torch.equal(other.eval().encode(z), rq.eval().encode(z))
+    assert all(torch.equal(a, b) for a, b in zip(other(z), rq(z), strict=True))
+    for each in (rq.train(), other.train()):
+        torch.manual_seed(0)
+        each(z.clone().requires_grad_()).loss.backward()
+        RiemannianSGD([each.codebooks], lr=0.1).step()
+    assert torch.equal(other.codebooks, rq.codebooks)
+
+
+def test_without_memory_it_still_refuses_another_convention():
+    with torch.device("meta"):
+        rq = quantizer(curvature=0.5)
+    with pytest.raises(ValueError, match="trained with curvature 1"):
+        rq.load_state_dict(quantizer().state_dict(), assign=True)
+
+
 def test_a_second_derivative_is_refused_rather_than_wrong():
     z = vectors().requires_grad_()
     (g,) = torch.autograd.grad(quantizer()(z).z_hat.square().sum(), z, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        g.sum().backward()
+
+
+@pytest.mark.parametrize("kind", ["ghrq", "calibrated", "euclidean", "naive"])
+def test_a_second_derivative_of_the_loss_is_refused_too(kind):
+    """The incoming gradient is a constant there."""
+    z = vectors().requires_grad_()
+    loss = quantizer(kind)(z).loss + z.square().sum()
+    (g,) = torch.autograd.grad(loss, z, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         g.sum().backward()
 

@@ -1,6 +1,7 @@
 """Recipes: what they inherit, what --set changes, and that every mistake is named with its remedy."""
 
 import math
+import re
 import tomllib
 
 import pytest
@@ -116,6 +117,11 @@ def test_the_last_set_wins(write):
         ("seed = = 1", [], r"x\.toml is not valid TOML: .*line 2"),
         ('extends = ["a", "b"]', [], r"x\.toml: extends = .*expected the path or name of one recipe"),
         ('extends = "gone.toml"', [], r"x\.toml: there is no recipe file \S+gone\.toml"),
+        (
+            "",
+            ["axes.kind=[1]"],
+            r"^--set \S+: axes\.kind = \[1\]: expected a valid string, or a[^\n]*$",
+        ),
     ],
 )
 def test_mistakes(write, text, overrides, message):
@@ -196,3 +202,48 @@ def test_what_a_quantizer_refuses_its_recipe_refuses(settings, message):
     with pytest.raises(UserError, match=message):
         load_recipe("image/mnist-cpu", overrides)
     load_recipe("image/mnist-cpu", ["quantizer.kind=calibrated", "quantizer.curvature=0.5"])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("wordnet/demo", ["kind=none"], r"quantizer\.kind = \"none\": expected 'calibrated'.*, or 'random'"),
+        ("image/digits-demo", ["curvature=-1"], r"quantizer\.curvature = -1: expected .* 0, or 'learn'"),
+        ("image/digits-demo", ["revive_below=1"], r"quantizer\.revive_below = 1: expected less than 1"),
+        ("image/digits-demo", ["decay=1"], r"quantizer\.decay = 1: expected less than 1"),
+        ("image/digits-demo", ["weight=inf"], r"quantizer\.weight = inf: expected a finite number"),
+        ("image/digits-demo", ["commitment_weight=inf"], r"quantizer\.commitment_weight = inf: .* finite number"),
+        ("image/digits-demo", ["depth_dropout.depths=[9]"], r"quantizer\.depth_dropout: .* num_stages=4, got \[9\]"),
+        ("image/digits-demo", ["depth_dropout.depths=[]"], r"quantizer\.depth_dropout: .* num_stages=4, got \[\]"),
+        ("image/digits-demo", ["radius=0.3", "scale_control=false"], r"quantizer: radius=0\.3 needs [^{]*"),
+        (
+            "image/digits-demo",
+            ["codebook_size=[4,8]"],
+            r"quantizer\.num_stages = 4: expected 2, .* quantizer\.codebook_size = \[4, 8\]: "
+            r"add --set quantizer\.num_stages=2",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_quantizer_is_one_line_that_names_the_option(name, settings, message):
+    overrides = [f"quantizer.{each}" for each in settings]
+    with pytest.raises(UserError, match=f"^--set {re.escape(overrides[-1])}: {message}$"):
+        load_recipe(name, overrides)
+
+
+def test_an_empty_list_needs_at_least_one():
+    with pytest.raises(UserError, match=r"recommender\.inputs = \[\]: expected at least one$"):
+        load_recipe("recommendation/demo", ["recommender.inputs=[]"])
+
+
+def test_sizes_that_do_not_fit_inherited_stages_are_the_mistake_of_the_file_that_has_them(write):
+    text = 'extends = "image/digits-demo"\n[quantizer]\ncodebook_size = [4, 8]\n'
+    with pytest.raises(UserError, match=r"x\.toml: .*: set quantizer\.num_stages=2 there too$"):
+        load_recipe(write("x.toml", text))
+    assert load_recipe(write("y.toml", text + "num_stages = 2\n")).quantizer.num_stages == 2
+
+
+def test_a_quantizer_is_built_with_the_settings_of_its_recipe():
+    overrides = ["kind=calibrated", "curvature=0", "decay=0.9", "depth_dropout.depths=[1,4]"]
+    rq = load_recipe("image/digits-demo", [f"quantizer.{each}" for each in overrides]).quantizer.build(4)
+    assert (rq.curvature, rq.scale, rq.usage.decay, rq.midpoints.decay) == (0.0, None, 0.9, 0.9)
+    assert rq.depth_dropout.depths == (1, 4)

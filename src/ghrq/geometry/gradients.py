@@ -8,7 +8,9 @@ Gaps ``1 - c‖x‖²`` are passed along with the points instead of being comput
 even where float32 has no points left inside the boundary. None of these functions has a second derivative.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +18,23 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ghrq.geometry import ball, numerics
+
+
+def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a backward pass: a second derivative is an error, also where the incoming gradient is a constant.
+
+    torch's ``once_differentiable`` takes that for a result without a derivative, and leaves it out silently.
+    """
+    once = once_differentiable(backward)
+
+    @functools.wraps(backward)
+    def refusing(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True
+            grads = tuple(grad if grad.requires_grad else grad.detach().requires_grad_() for grad in grads)
+        return once(ctx, *grads)
+
+    return refusing
+
 
 # --- maps at the origin: gain 1.13 in the step of a quantizer ------------------------------------------------
 
@@ -64,7 +83,7 @@ class _ToBall(torch.autograd.Function):
         ctx.mark_non_differentiable(*output[1:])
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor, None]:
         v, gap, norm, factor, short = ctx.saved_tensors
         share = short / (math.sqrt(ctx.c) * norm)
@@ -92,7 +111,7 @@ class _FromBall(torch.autograd.Function):
         ctx.mark_non_differentiable(*output[1:])
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor, None, None]:
         point, gap, norm, factor = ctx.saved_tensors
         along = (gap.reciprocal() - factor) / norm.square() * (point * grad).sum(-1, keepdim=True)
@@ -142,7 +161,7 @@ class _TransportThrough(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, gap, z_hat, hat_gap = ctx.saved_tensors
         grad = ball.discounted_transport_with_gaps(grad, z_hat, hat_gap, z, gap, ctx.c, ctx.unit)
@@ -174,7 +193,7 @@ class _StageLosses(torch.autograd.Function):
         ctx.save_for_backward(inputs[2], inputs[4])
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, codebook: Tensor, commitment: Tensor) -> tuple[Tensor | None, ...]:
         pushes, pull = ctx.saved_tensors
         push = None if pushes is None else pushes * codebook.view(-1, 1, 1)
@@ -199,7 +218,7 @@ class _Known(torch.autograd.Function):
         ctx.save_for_backward(inputs[2])
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         (gradient,) = ctx.saved_tensors
         return grad, grad * gradient, None

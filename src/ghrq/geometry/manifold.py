@@ -42,7 +42,8 @@ class PoincareBall(geoopt.PoincareBall):
 
     def __init__(self, c: float | Tensor = 1.0, learnable: bool = False) -> None:
         super().__init__(learnable=learnable)
-        value = torch.as_tensor(c).detach() + 0.0  # a floating-point copy, without a negative zero
+        given = c if isinstance(c, Tensor) else torch.as_tensor(c)  # a tensor stays on its device
+        value = given.detach() + 0.0  # a floating-point copy, without a negative zero
         known = value.device.type != "meta"
         if known and not bool((value > 0.0 if learnable else value >= 0.0).all()):
             raise ValueError(f"the curvature c must be {'above 0 to be learnable' if learnable else '0 or above'}: {c}")

@@ -1,16 +1,13 @@
 """A hierarchy such as WordNet's nouns as points of the ball, and as codes."""
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from ghrq.geometry.gradients import to_ball
 from ghrq.nets.embedding import Embedding
 from ghrq.quantizer import QuantizerConfig
 from ghrq.system.pretrained import Format, Pretrained
-from ghrq.system.settings import Count, Positive, Section
+from ghrq.system.settings import Count, Positive, Section, Weight
 
 
 class HierarchyEmbeddingConfig(Section):
@@ -19,7 +16,7 @@ class HierarchyEmbeddingConfig(Section):
     size: Positive
     """Nodes of the hierarchy."""
     dim: Positive = 16
-    initial_scale: Annotated[float, Field(ge=0)] = 1.0
+    initial_scale: Weight = 1.0
     """Vectors start as N(0, 1) times this."""
     hidden: Count = 0
     """0: a table of vectors. Otherwise the width of the fully-connected network behind the table."""

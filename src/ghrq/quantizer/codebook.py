@@ -183,6 +183,7 @@ def stretch(points: Tensor, factor: Tensor, curvature: float) -> None:
     radius = curvature**0.5 * torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     ratio = torch.where(radius > 0.0, _stretched(radius, factor) / radius, factor)
     points.mul_(torch.where(factor == 1.0, 1.0, ratio).to(points.dtype))
+    points.copy_(ball.project(points, curvature))  # a rounded product may lie on the boundary
 
 
 def _stretched(radius: Tensor, factor: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from ghrq.quantizer import cascade
 from ghrq.quantizer.beam import BeamTables, beam_candidates, beam_search, beam_tables, distances
 from ghrq.quantizer.cascade import Aggregation
 from ghrq.quantizer.codebook import MovingMidpoints, Usage, check_inside, uneven
-from ghrq.quantizer.convention import check_convention
+from ghrq.quantizer.convention import LEARNED, check_convention, convention
 from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.diagnosis import Diagnosis, Totals
 from ghrq.quantizer.kinds import Kind, Update
@@ -43,6 +43,7 @@ class Coder(nn.Module):
     convention: Tensor
     codebooks: ManifoldParameter
     usage: Usage
+    revived: Tensor
     midpoints: MovingMidpoints | None
     scale: EncoderScale | None
     mean: EncoderMean | None
@@ -55,8 +56,9 @@ class Coder(nn.Module):
     @property
     def curvature(self) -> float:
         """C of the ball ``{x : c‖x‖² < 1}`` that the codes are on; 0 is flat space."""
-        if self.learned is not None and not torch.compiler.is_compiling():  # in a graph it is a constant
-            self._curvature = float(self.learned.c.detach())
+        learned = self.learned
+        if learned is not None and not learned.isp_c.is_meta and not torch.compiler.is_compiling():
+            self._curvature = float(learned.c.detach())  # in a graph it is a constant
         return self._curvature
 
     def train(self, mode: bool = True) -> Self:
@@ -261,19 +263,36 @@ class Coder(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if f"{prefix}convention" in state_dict:
-            check_convention(state_dict[f"{prefix}convention"], self.convention)
+            check_convention(state_dict[f"{prefix}convention"], self._own_convention())
         manifold = self.codebooks.manifold
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if not isinstance(self.codebooks, ManifoldParameter):  # load_state_dict(assign=True)
+        self._keep_manifold(manifold)  # load_state_dict(assign=True)
+        # What is not saved begins anew; a module from meta has no values there, or any.
+        if self.revived.is_meta:
+            self.revived = torch.empty_like(self.revived, device=self.codebooks.device)
+            if self.scale is not None:
+                self.scale.limit = torch.full_like(self.scale.limit, torch.inf, device=self.codebooks.device)
+        self.revived.zero_()
+
+    def _own_convention(self) -> Tensor:
+        curved = LEARNED if self.learned is not None else self.curvature
+        return convention(curved, self.aggregation, uneven(self.sizes))
+
+    def _keep_manifold(self, manifold: Any) -> None:
+        """Make codebooks that PyTorch has replaced by a plain parameter a :class:`ManifoldParameter` again."""
+        if not isinstance(self.codebooks, ManifoldParameter):
             self.codebooks = ManifoldParameter(self.codebooks.data, manifold, self.codebooks.requires_grad)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Keep statistics in their type, and codes inside the ball when a change of type rounds them."""
         modules = [module for module in (self.usage, self.midpoints, self.scale, self.mean) if module is not None]
         kept = [(module, name, buffer) for module in modules for name, buffer in module.named_buffers()]
+        manifold = self.codebooks.manifold
         super()._apply(fn, recurse)
+        self._keep_manifold(manifold)  # to_empty() from meta
         for module, name, buffer in kept:
-            setattr(module, name, buffer.to(getattr(module, name).device))
+            now = getattr(module, name)
+            setattr(module, name, now.to(buffer.dtype) if buffer.is_meta else buffer.to(now.device))
         if self.curvature > 0.0 and self.codebooks.dtype not in (torch.float32, torch.float64):
             self.codebooks.data = ball.project(self.codebooks.data, self.curvature)
         return self

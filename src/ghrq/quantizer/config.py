@@ -1,8 +1,9 @@
 """The quantizer section of a recipe, and the units in which flat space and the ball are comparable."""
 
+import warnings
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from torch import Tensor
 
 from ghrq.quantizer.depth import DepthDropout, Learning
@@ -10,7 +11,7 @@ from ghrq.quantizer.kinds import KINDS, Kind, Update, chosen_axes
 from ghrq.quantizer.residual import ResidualQuantizer
 from ghrq.quantizer.scale import target_radius
 from ghrq.system.progress import Progress
-from ghrq.system.settings import Positive, Rate, Section, Share, StagedSection, StageSizes
+from ghrq.system.settings import Decay, Positive, Section, StagedSection, StageSizes, Weight
 
 
 class DepthDropoutConfig(Section):
@@ -20,27 +21,40 @@ class DepthDropoutConfig(Section):
     full: Annotated[float, Field(ge=0, lt=1)] = 0.0
     learning: Learning = "used"
 
+    def build(self) -> DepthDropout:
+        """What a quantizer takes."""
+        return DepthDropout(self.depths, self.full, self.learning)
+
 
 class QuantizerConfig(StagedSection):
     """The quantizer section of a recipe, and of the config of a model. The same keys for every task."""
 
     kind: Kind = "ghrq"
     codebook_size: StageSizes = 128
-    curvature: Rate | Literal["learn"] | None = None
-    commitment_weight: Annotated[float, Field(ge=0)] = 0.25
+    curvature: Weight | Literal["learn"] | None = None
+    commitment_weight: Weight = 0.25
     update: Update | None = None
-    """None is that of ``kind``; so is None for ``curvature``, ``radius`` and ``scale_control``."""
-    revive_below: Share = 0.1
+    """None is that of ``kind``; so is None for ``curvature``, ``decay``, ``radius`` and ``scale_control``."""
+    decay: Decay | None = None
+    """Of the moving averages of usage and midpoints."""
+    revive_below: Annotated[float, Field(ge=0, lt=1)] = 0.1
     radius: Annotated[float, Field(gt=0, lt=1)] | None = None
     scale_control: bool | None = None
     centre: bool = False
     """Subtract a moving mean of the encoder's outputs first, and add it last."""
     depth_dropout: DepthDropoutConfig | None = None
     """In training, decode from a random number of stages; None is all of them."""
-    weight: Annotated[float, Field(ge=0)] = 0.1
+    weight: Weight = 0.1
     """Of the quantizer's loss in the loss of the model."""
     start: Literal["random", "kmeans"] = "random"
     """``kmeans`` starts the codebooks from encoder outputs."""
+
+    @field_validator("depth_dropout")
+    @classmethod
+    def _depths_exist(cls, given: DepthDropoutConfig | None, info: ValidationInfo) -> DepthDropoutConfig | None:
+        if given is not None and "num_stages" in info.data:
+            given.build().check(info.data["num_stages"])
+        return given
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
@@ -52,7 +66,6 @@ class QuantizerConfig(StagedSection):
 
     def build(self, dim: int) -> ResidualQuantizer:
         """An untrained quantizer of vectors ``(..., dim)``."""
-        dropout = self.depth_dropout
         return ResidualQuantizer(
             dim,
             self.codebook_size,
@@ -61,18 +74,23 @@ class QuantizerConfig(StagedSection):
             self.curvature,
             self.commitment_weight,
             codebook_update=self.update,
+            decay=self.decay,
             revive_below=self.revive_below,
             radius=self.radius,
             scale_control=self.scale_control,
             centre=self.centre,
-            depth_dropout=False if dropout is None else DepthDropout(dropout.depths, dropout.full, dropout.learning),
+            depth_dropout=False if self.depth_dropout is None else self.depth_dropout.build(),
         )
 
 
 def kmeans_start(quantizer: ResidualQuantizer, z: Tensor, progress: Progress) -> None:
-    """Start the codebooks from k-means on encoder outputs ``z (..., dim)``, with a progress bar."""
-    with progress.patient_bar("k-means", quantizer.num_stages, "stages") as bar:
-        quantizer.initialize(z, each_stage=bar.advance)
+    """Start the codebooks from k-means on encoder outputs ``z (..., dim)``, with a progress bar; notes for warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with progress.patient_bar("k-means", quantizer.num_stages, "stages") as bar:
+            quantizer.initialize(z, each_stage=bar.advance)
+    for warning in told:
+        progress.note(f"note: {warning.message}")
 
 
 def ball_units(quantizer: ResidualQuantizer) -> float:

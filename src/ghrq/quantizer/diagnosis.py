@@ -84,18 +84,21 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def few_codes(values: list[float], codebook_size: int | Sequence[int]) -> str:
-    """The warning about stages that use few of their codes, by their perplexities; empty if all use enough."""
+def few_codes(values: list[float], codebook_size: int | Sequence[int], distinct: int | None = None) -> str:
+    """The warning about stages that use few of their codes, by their perplexities; empty if all use enough.
+
+    ``distinct``: how many of the vectors differ, if that is known.
+    """
     sizes = list(codebook_size) if isinstance(codebook_size, Sequence) else [codebook_size] * len(values)
     pairs = enumerate(zip(values, sizes, strict=True), start=1)
     idle = [f"stage {i}: {value:.1f}" for i, (value, size) in pairs if value < FEW_CODES * size]
     if not idle:
         return ""
     told = str(sizes[0]) if len(set(sizes)) == 1 else ", ".join(map(str, sizes))
-    return (
-        f"less than a tenth of the {told} codes is in use (perplexity of {', '.join(idle)}): train or "
-        "initialize it on such vectors, set a lower radius (that of calibrated is 0.15), or use fewer codes"
-    )
+    remedy = "train or initialize it on such vectors, or use fewer codes"
+    if distinct is not None and distinct < max(sizes):
+        remedy = f"only {distinct} of the vectors differ; initialize it on more that do, or use fewer codes"
+    return f"less than a tenth of the {told} codes is in use (perplexity of {', '.join(idle)}): {remedy}"
 
 
 class Totals:

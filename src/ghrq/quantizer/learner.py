@@ -38,7 +38,6 @@ class Learner(Coder):
     depth_dropout: DepthDropout | None
     generator: torch.Generator | None
     frozen: bool
-    revived: Tensor
 
     def forward(self, z: Tensor, mask: Tensor | None = None, *, details: bool = False) -> Quantized | QuantizedDetails:
         """Quantize encoder outputs.

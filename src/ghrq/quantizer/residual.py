@@ -17,9 +17,7 @@ from ghrq.quantizer.codebook import (
     check_memory,
     forget_moments,
     initial_codebooks,
-    uneven,
 )
-from ghrq.quantizer.convention import LEARNED, convention
 from ghrq.quantizer.curvature import LearnedCurvature
 from ghrq.quantizer.depth import DepthDropout
 from ghrq.quantizer.diagnosis import BOUNDARY_RADIUS, few_codes
@@ -203,7 +201,9 @@ class ResidualQuantizer(Learner, Pretrained):
         projected = self.codebook_dim != dim
         self.project_in = nn.Linear(dim, self.codebook_dim) if projected else nn.Identity()
         self.project_out = nn.Linear(self.codebook_dim, dim) if projected else nn.Identity()
-        manifold = self.learned or (PoincareBall(self.curvature) if self.curvature > 0.0 else Euclidean(ndim=1))
+        # A curvature is a number, which it would not be on the meta device.
+        c = torch.tensor(self.curvature, device="cpu")
+        manifold = self.learned or (PoincareBall(c) if self.curvature > 0.0 else Euclidean(ndim=1))
         codebooks = initial_codebooks(sizes, self.codebook_dim, self.curvature)
         self.codebooks = ManifoldParameter(
             codebooks, manifold=manifold, requires_grad=self.codebook_update == "gradient"
@@ -218,8 +218,7 @@ class ResidualQuantizer(Learner, Pretrained):
             self.scale = EncoderScale(self.curvature, self.radius, *pace)
         self.mean = EncoderMean(self.codebook_dim) if centre else None
         self.register_buffer("revived", torch.zeros(num_stages, largest, dtype=torch.bool), persistent=False)
-        curved = LEARNED if self.learned else self.curvature
-        self.register_buffer("convention", convention(curved, self.aggregation, uneven(sizes)))
+        self.register_buffer("convention", self._own_convention().to(codebooks.device))
 
     @torch.no_grad()
     def initialize(
@@ -280,9 +279,8 @@ class ResidualQuantizer(Learner, Pretrained):
         self.usage.reset()
         if self.midpoints is not None:
             self.midpoints.restart(self.codebooks)
-        idle = few_codes(start.perplexity, self.sizes)
-        if idle:
-            warnings.warn(idle, stacklevel=3)
+        if few_codes(start.perplexity, self.sizes):
+            warnings.warn(few_codes(start.perplexity, self.sizes, len(v.unique(dim=0))), stacklevel=3)
         return start.perplexity
 
     def freeze(self, frozen: bool = True) -> Self:

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 DEFAULT_STAGES = 4
 
@@ -10,6 +11,9 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""Of a moving average: the share that stays."""
 
 Precision = Literal["fp32", "bf16"]
 """Of the matrix products in training; the ball computes in float32 either way."""
@@ -48,5 +52,6 @@ class StagedSection(Section):
         if given is None:
             return stages or DEFAULT_STAGES
         if stages not in (None, given):
-            raise ValueError(f"{stages}, one for each size of codebook_size={sizes}")
+            told = {"other": "codebook_size", "value": sizes, "right": stages}
+            raise PydanticCustomError("stages", "{right}, one for each size of {other}={value}", told)
         return given

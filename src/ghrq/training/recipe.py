@@ -8,8 +8,9 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -24,6 +25,9 @@ from ghrq.system.settings import Precision, Section
 from ghrq.training.task import task_class
 
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
+
+Place = tuple[str | int, ...]
+"""Of a value in a recipe: the names of the tables around it and its own, and its number in a list."""
 
 _NAME = r"^[^/\\]+$"
 
@@ -130,8 +134,7 @@ def load_recipe(
         # The strict rules of JSON fit TOML: a list for a tuple is right, a string for a number is not.
         return model.model_validate_json(json.dumps(recipe.table, default=str), strict=True)
     except ValidationError as error:
-        lines = [recipe.explain(details, model, str(path)) for details in error.errors()]
-        raise UserError("\n".join(lines)) from None
+        raise UserError("\n".join(recipe.explain(error.errors(), model, str(path)))) from None
 
 
 class _Draft:
@@ -139,9 +142,11 @@ class _Draft:
 
     def __init__(self) -> None:
         self.table: dict[str, Any] = {}
-        self._origins: dict[tuple[str | int, ...], str] = {}
+        self._origins: dict[Place, str] = {}
+        self._order: list[str] = []
 
     def merge(self, table: dict[str, Any], origin: str) -> None:
+        self._order.append(origin)
         self.table = self._merged(self.table, table, origin, ())
 
     def _merged(self, old: Any, new: Any, origin: str, path: tuple[str, ...]) -> Any:
@@ -151,29 +156,63 @@ class _Draft:
         old = old if isinstance(old, dict) else {}
         return old | {key: self._merged(old.get(key), value, origin, (*path, key)) for key, value in new.items()}
 
-    def origin(self, place: tuple[str | int, ...], default: str) -> str:
+    def origin(self, place: Place, default: str) -> str:
         """The file or option that last set ``place`` or the table around it."""
         around = (self._origins.get(place[:end]) for end in range(len(place), 0, -1))
         return next(filter(None, around), default)
 
-    def explain(self, details: ErrorDetails, model: type[BaseModel], default: str) -> str:
-        place = details["loc"]
+    def explain(self, errors: Sequence[ErrorDetails], model: type[BaseModel], default: str) -> list[str]:
+        """A line for each key that is wrong; pydantic has an error for each type that the key may have."""
+        keys = set(_keys(model, ()))
+        by_key: dict[Place, list[ErrorDetails]] = {}
+        for details in errors:
+            by_key.setdefault(self._key(details["loc"], keys), []).append(details)
+        return [self._explain(place, details, model, default) for place, details in by_key.items()]
+
+    def _key(self, loc: Place, keys: Set[Place]) -> Place:
+        """The key that ``loc`` is about, with places in its list, and without the types that pydantic tried."""
+        known = next(end for end in range(len(loc), -1, -1) if loc[:end] in keys or loc[:end] in self._origins)
+        return *loc[:known], *takewhile(lambda part: isinstance(part, int), loc[known:])
+
+    def _explain(self, place: Place, errors: Sequence[ErrorDetails], model: type[BaseModel], default: str) -> str:
+        details = errors[0]
         origin, key = self.origin(place, default), ".".join(map(str, place))
         if details["type"] == "extra_forbidden":
             return f"{origin}: unknown key '{key}'; {_nearest(model, tuple(map(str, place)))}"
         if details["type"] == "missing":
             return f"{origin}: the key '{key}' is missing"
-        expected = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        if details["type"] == "value_error" and isinstance(details["input"], dict):  # a section, by a whole sentence
+            return f"{origin}: {key}: {details['msg'].removeprefix('Value error, ')}"
+        expected = ", or ".join(dict.fromkeys(map(_expected, errors)))
         if details["type"] == "model_type":
             inner = next(path for path in _keys(model, ()) if len(path) > len(place) and path[: len(place)] == place)
             expected = f"a table, for example {'.'.join(inner)}=..."
-        elif details["type"] == "divisor":
+        elif details["type"] in ("divisor", "stages"):
             other = (*place[:-1], details["ctx"]["other"])
-            origin = min(origin, self.origin(other, default), key=lambda name: not name.startswith("--set"))
-            expected = f"a divisor of {'.'.join(map(str, other))} = {details['ctx']['value']}: change one of the two"
+            origin = max(self.origin(other, default), origin, key=self._order.index)  # what was said last is new
+            told = f"{'.'.join(map(str, other))} = {details['ctx']['value']}"
+            if details["type"] == "divisor":
+                expected = f"a divisor of {told}: change one of the two"
+            else:
+                right = details["ctx"]["right"]
+                expected = f"{right}, one for each size of {told}: {_setting(origin, f'{key}={right}')}"
         elif details.get("ctx", {}).get("pattern") == _NAME:
             expected = "a name without / and \\"
-        return f"{origin}: {key} = {json.dumps(details['input'], default=str)}: expected {expected}"
+        given = details["input"]
+        shown = str(given) if isinstance(given, float) else json.dumps(given, default=str)  # inf, not Infinity
+        return f"{origin}: {key} = {shown}: expected {expected}"
+
+
+def _expected(details: ErrorDetails) -> str:
+    if details["type"] == "too_short":
+        least = details["ctx"]["min_length"]
+        return f"at least {'one' if least == 1 else least}"
+    return details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+
+
+def _setting(origin: str, setting: str) -> str:
+    """What to do, where ``origin`` is, to have another setting as well."""
+    return f"add --set {setting}" if origin.startswith("--set") else f"set {setting} there too"
 
 
 def _chain(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[str, dict[str, Any]]]:

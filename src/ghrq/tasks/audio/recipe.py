@@ -8,10 +8,9 @@ from pydantic import AfterValidator, Field
 from ghrq.models.audio_codec import AudioCodecSizes
 from ghrq.nets.discriminators import DiscriminatorConfig
 from ghrq.quantizer import QuantizerConfig
-from ghrq.system.settings import Count, Positive, Rate, Section
+from ghrq.system.settings import Count, Positive, Rate, Section, Weight
 from ghrq.training.recipe import Recipe
 
-Weight = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
 

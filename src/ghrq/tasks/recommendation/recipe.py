@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 from ghrq.data.tables import OnBad
 from ghrq.models.recommender_network import Generator, Input, Output
 from ghrq.quantizer.kinds import Kind
-from ghrq.system.settings import Count, Positive, Precision, Rate, Section, Share, StagedSection, StageSizes
+from ghrq.system.settings import Count, Positive, Precision, Rate, Section, Share, StagedSection, StageSizes, Weight
 from ghrq.tokenizer.model import EngineName
 from ghrq.training.recipe import Recipe, Transformer
 
@@ -89,9 +89,9 @@ class ItemQuantizer(StagedSection):
     learning_rate: Rate = 1e-3
     codebook_rate: Rate | None = None
     """None is that of the network."""
-    quantizer_weight: Annotated[float, Field(ge=0)] = 0.1
-    commitment_weight: Annotated[float, Field(ge=0)] = 0.25
-    reconstruction_weight: Annotated[float, Field(ge=0)] = 1.0
+    quantizer_weight: Weight = 0.1
+    commitment_weight: Weight = 0.25
+    reconstruction_weight: Weight = 1.0
     standardize: bool = True
     precision: Precision = "fp32"
 

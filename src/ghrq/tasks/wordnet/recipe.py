@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ghrq.quantizer import QuantizerConfig
 from ghrq.quantizer.kinds import Kind
-from ghrq.system.settings import Count, Positive, Rate, Section, Share
+from ghrq.system.settings import Count, Positive, Rate, Section, Share, Weight
 from ghrq.training.recipe import Recipe, Transformer
 
 
@@ -27,7 +27,7 @@ class EncoderSection(Section):
     """The continuous embedding."""
 
     dim: Positive = 16
-    initial_scale: Annotated[float, Field(ge=0)] = 1.0
+    initial_scale: Weight = 1.0
     hidden: Count = 0
     """0: a table. Otherwise the width of the fully-connected network behind it."""
 
@@ -36,8 +36,8 @@ class NounQuantizer(QuantizerConfig):
     """The codes. ``random`` gives every synset a distinct random tuple: the lower bound of all codes."""
 
     kind: Kind | Literal["random"] = "ghrq"  # type: ignore[assignment]
-    commitment_weight: Annotated[float, Field(ge=0)] = 1.0
-    weight: Annotated[float, Field(ge=0)] = 1.0
+    commitment_weight: Weight = 1.0
+    weight: Weight = 1.0
     warm_epochs: Count = 0
     """Epochs of the contrastive loss alone, before the quantizer is started and trained."""
     collisions: Literal["none", "reassign"] = "none"
