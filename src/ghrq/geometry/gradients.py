@@ -30,7 +30,8 @@ def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
     def refusing(ctx: Any, *grads: Tensor) -> Any:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True
-            grads = tuple(grad if grad.requires_grad else grad.detach().requires_grad_() for grad in grads)
+            variable = grads[0].new_zeros((), requires_grad=True)  # torch.func does not let a tensor become one
+            grads = tuple(grad + variable for grad in grads)
         return once(ctx, *grads)
 
     return refusing
