@@ -1,6 +1,7 @@
 """Rows of different lengths in one flat array: row i has the places ``starts[i]`` to before ``starts[i + 1]``."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +35,15 @@ class Ragged:
         """The number of rows."""
         return len(self.lengths)
 
+    @cached_property
+    def _starts(self) -> Ints:
+        return starts(self.lengths.numpy())
+
     @classmethod
     def of(cls, filled: Tensor) -> "Ragged":
         """The rows of ``filled (n, width)``, without its negative numbers."""
-        return cls(filled.flatten(), torch.full((len(filled),), filled.shape[1])).without_negative()
+        there = filled >= 0
+        return cls(filled[there], there.sum(1))
 
     def without_negative(self) -> "Ragged":
         """The same rows without their negative numbers."""
@@ -48,7 +54,7 @@ class Ragged:
     def take(self, rows: Tensor) -> "Ragged":
         """The rows ``rows``, int64 ``(k,)``."""
         lengths = self.lengths[rows]
-        _, place = ranges((self.lengths.cumsum(0)[rows] - lengths).numpy(), lengths.numpy())
+        _, place = ranges(self._starts[rows.numpy()], lengths.numpy())
         return Ragged(self.values[torch.from_numpy(place)], lengths)
 
     def left_filled(self) -> Tensor:

@@ -23,7 +23,8 @@ from ghrq.geometry import ball, numerics
 def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a backward pass: a second derivative is an error, also where the incoming gradient is a constant.
 
-    torch's ``once_differentiable`` takes that for a result without a derivative, and leaves it out silently.
+    torch's ``once_differentiable`` takes that for a result without a derivative, and leaves it out silently. Results of
+    ``torch.func.vjp`` seem to need a gradient then: detach them.
     """
     once = once_differentiable(backward)
 

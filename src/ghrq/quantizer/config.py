@@ -90,7 +90,10 @@ def kmeans_start(quantizer: ResidualQuantizer, z: Tensor, progress: Progress) ->
         with progress.patient_bar("k-means", quantizer.num_stages, "stages") as bar:
             quantizer.initialize(z, each_stage=bar.advance)
     for warning in told:
-        progress.note(f"note: {warning.message}")
+        if warning.category is UserWarning and type(progress) is not Progress:  # which shows nothing
+            progress.note(f"note: {warning.message}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def ball_units(quantizer: ResidualQuantizer) -> float:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ghrq.geometry import numerics
@@ -74,12 +75,13 @@ def fitting_scale(
     if not numerics.below(norms, 1e15):  # the squares may overflow in float32
         norms = numerics.norm(v.detach()).squeeze(-1).clamp(max=_LONGEST).float()
     counts = weights > 0
-    length = torch.where(counts, norms, torch.nan).nanmedian()
-    if len(norms):
-        tail = torch.where(counts, norms, length).kthvalue(math.ceil(_SHARE * len(norms))).values
-        length = torch.maximum(length, tail / _TAIL)
+    number = counts.sum()
+    # One more, so that there is always one; those that do not count come last.
+    ordered = F.pad(torch.where(counts, norms, torch.inf), (0, 1), value=torch.inf).sort().values
+    median, tail = (ordered[((share * number).ceil().long() - 1).clamp(min=0)] for share in (0.5, _SHARE))
+    length = torch.maximum(median, tail / _TAIL)
     wanted = math.atanh(radius) / math.sqrt(curvature) / length
-    return wanted, (length > least) & wanted.isfinite()
+    return wanted, (number > 0) & (length > least) & wanted.isfinite()
 
 
 class MovingAverage(nn.Module):

@@ -31,10 +31,14 @@ def train(
 
 
 def open_run(recipe: Recipe, folder: str | Path | None = None, *, resume: bool = False) -> Run:
-    """Check the recipe, then make or find its run folder, the same on all processes. Arguments as for :func:`train`."""
+    """Check the recipe, then make or find its run folder, the same on all processes. Arguments as for :func:`train`.
+
+    The task checks what a new run needs, which may take a while: data, and models to start from.
+    """
     require("accelerate", "train")
     check_installed(recipe.training.trackers)
-    task_class(recipe.task).check(recipe)
+    if not (resume and folder is not None and (Path(folder) / "recipe.toml").is_file()):
+        task_class(recipe.task).check(recipe)
     path = processes.from_main(free_folder(RUNS, recipe.name) if folder is None else Path(folder))
     run = Run(path)
     if processes.is_main():
