@@ -78,7 +78,8 @@ def fitting_scale(
     number = counts.sum()
     # One more, so that there is always one; those that do not count come last.
     ordered = F.pad(torch.where(counts, norms, torch.inf), (0, 1), value=torch.inf).sort().values
-    median, tail = (ordered[((share * number).ceil().long() - 1).clamp(min=0)] for share in (0.5, _SHARE))
+    places = [((share * number).ceil().long() - 1).clamp(min=0) for share in (0.5, _SHARE)]
+    median, tail = ordered.gather(0, torch.stack(places)).unbind()
     length = torch.maximum(median, tail / _TAIL)
     wanted = math.atanh(radius) / math.sqrt(curvature) / length
     return wanted, (number > 0) & (length > least) & wanted.isfinite()

@@ -87,9 +87,9 @@ def load_speech(source: str = "") -> Speech:
     if empty:
         progress.note(f"note: {counted(len(empty), 'empty recording')} left out: {empty[0]}{' …' * (len(empty) > 1)}")
     speech = Speech(*([one for one in part if one.frames] for part in found))
-    for split, part, kept in zip(SPLITS, found, speech, strict=True):
+    for split, there, kept in zip(SPLITS, found, speech, strict=True):
         if not kept:
-            raise UserError(f"{root} has only empty recordings for {split}, such as {part[0].path}: replace them")
+            raise UserError(f"{root} has only empty recordings for {split}, such as {there[0].path}: replace them")
     return speech
 
 
