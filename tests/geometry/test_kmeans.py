@@ -40,6 +40,19 @@ def test_fast_midpoints_are_the_midpoints(c, dtype, monkeypatch):
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 
 
+def test_a_point_at_the_boundary_weighs_no_more_than_the_heaviest():
+    torch.manual_seed(0)
+    x = ball.expmap0(torch.cat((0.3 * torch.randn(40, 3), 6.0 * torch.randn(3, 3))).double())
+    index, weights = torch.arange(43) % 2, torch.rand(43).double()
+    weights[0] = 0.0
+    factor = 2.0 / ball.gap(x).squeeze(-1)
+    less = torch.where(factor > 5.0, 5.0 / factor, 1.0)
+    assert 1 < int((less < 1.0).sum()) < 10
+    found = midpoints.sums(x, index, 2, 1.0, weights, heaviest=5.0)
+    for one, other in zip(found, midpoints.sums(x, index, 2, 1.0, weights * less), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_midpoints_next_to_the_boundary_stay_inside_and_keep_their_digits():
     direction = torch.nn.functional.normalize(torch.randn(300, 5, dtype=torch.float64), dim=1)
     x = (direction * (1 - 10.0 ** -torch.linspace(2, 5.5, 300).double()).unsqueeze(1)).float()

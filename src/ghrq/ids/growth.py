@@ -203,10 +203,12 @@ def _joined(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _check_distinct(codes: npt.NDArray[Any]) -> None:
     twice = len(codes) - count_distinct(codes)
     if twice:
-        found, count = np.unique(codes, axis=0, return_counts=True)
+        keys = tuple_keys(codes, int(codes.max()) + 1).numpy()  # np.unique of rows would need far more memory
+        order = keys.argsort()
+        again = order[1:][np.diff(keys[order]) == 0]
         raise UserError(
             f"{counted(twice, 'published ID')} of {len(codes):,} {'is' if twice == 1 else 'are'} also that of another "
-            f"item, {found[count.argmax()].tolist()} for example: the IDs were not made by one 'ghrq encode' or "
+            f"item, {codes[again[0]].tolist()} for example: the IDs were not made by one 'ghrq encode' or "
             "'ghrq extend'; encode all items together"
         )
 

@@ -279,7 +279,7 @@ class ResidualQuantizer(Learner, Pretrained):
         self.usage.reset()
         if self.midpoints is not None:
             self.midpoints.restart(self.codebooks)
-        if few_codes(start.perplexity, self.sizes):
+        if few_codes(start.perplexity, self.sizes):  # only then are the distinct vectors counted
             warnings.warn(few_codes(start.perplexity, self.sizes, len(v.unique(dim=0))), stacklevel=3)
         return start.perplexity
 

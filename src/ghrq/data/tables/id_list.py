@@ -12,7 +12,7 @@ from ghrq.system.errors import UserError
 from ghrq.system.inputs import InputFile
 
 
-def read_ids_column(path: str | Path, name: str | None) -> Any:
+def read_ids_column(path: str | Path, name: str) -> Any:
     """All ids of a file, an Arrow array: a column of a table, or the lines of a ``.txt``.
 
     The column is ``name`` if there is one of that name, else the one that is called as ids usually are, else the only
@@ -34,21 +34,24 @@ def read_ids_column(path: str | Path, name: str | None) -> Any:
     return pa.chunked_array(parts).combine_chunks()
 
 
-def _ids_column(path: Path, name: str | None) -> str:
+def _ids_column(path: Path, name: str) -> str:
     source = open_source(path, ())
     names = source.schema.names
-    if name is not None and name in names:
+    if name in names:
         return name
     likely = [column for column in names if column.lower() in columns.USUAL_IDS]
-    if not likely and len(names) == 1:
-        if isinstance(source, CsvSource):
-            raise UserError(
-                f"{path} has one column, with the header {names[0]!r}: if that is an id, call the file .txt; if not, "
-                f"call the column {name or 'id'!r}"
-            )
-        likely = names
-    if len(likely) != 1:
-        many = f"the columns {columns.listed(likely)}, which may all be ids" if likely else "no column"
-        found = f"{many}, and none is called {name!r}" if name else (many if likely else "no column of ids")
-        raise UserError(f"{path} has {found}: name it with --id, one of {columns.listed(names)}")
-    return likely[0]
+    if len(likely) == 1:
+        return likely[0]
+    if likely:
+        raise UserError(
+            f"{path} has the columns {columns.listed(likely)}, which may all be ids, and none is called {name!r}: name "
+            "one with --id"
+        )
+    if len(names) > 1:
+        raise UserError(f"{path} has no column {name!r}: name it with --id, one of {columns.listed(names)}")
+    if isinstance(source, CsvSource):
+        raise UserError(
+            f"{path} has one column, with the header {names[0]!r}: if that is an id, call the file .txt; if not, call "
+            f"the column {name!r}"
+        )
+    return names[0]
